@@ -1,0 +1,188 @@
+"""The training job: which drafter is fitted, on what data, towards what, and for how long."""
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from draftsmith.configs.base import Config
+from draftsmith.configs.target import TargetConfig
+
+RUN_ALIASES = {
+    "target": "target.path",
+    "dtype": "target.dtype",
+    "data": "data",
+    "output": "output",
+    "lr": "optimizer.lr",
+    "draft-vocab-size": "drafter.draft_vocab_size",
+    "num-steps": "objective.num_steps",
+    "epochs": "budget.num_epochs",
+    "max-steps": "budget.max_steps",
+    "max-minutes": "budget.max_minutes",
+    "seed": "seed",
+}
+
+
+class Eagle3Config(Config):
+    """An EAGLE-3 drafter: one decoder layer over the target's features and embeddings."""
+
+    type: Literal["eagle3"] = "eagle3"
+    """The kind of drafter."""
+
+    draft_vocab_size: int | None = Field(default=None, gt=0)
+    """Tokens the drafter can propose: the most frequent in the data; none: the full vocabulary."""
+
+    num_layers: int = Field(default=1, ge=1)
+    """Decoder layers of the drafter."""
+
+    norm_before_residual: bool = False
+    """Take the residual after the feature's norm instead of before it."""
+
+    warm_start: bool = True
+    """Start from weights copied from the target's last block; false: random weights."""
+
+
+class Eagle3ObjectiveConfig(Config):
+    """Training-time test: the drafter is unrolled on its own features, as in use."""
+
+    num_steps: int = Field(default=7, ge=1)
+    """Unrolled steps; as many tokens as will be drafted, or more."""
+
+    step_decay: float = Field(default=0.8, gt=0, le=1)
+    """Step k (from 0) weighs step_decay^k in the loss."""
+
+    convention: Literal["draftsmith"] = "draftsmith"
+    """Whose divisor, mask and document-border rule the loss follows."""
+
+
+class OptimizerConfig(Config):
+    """AdamW, and how its learning rate moves."""
+
+    lr: float = Field(default=1e-4, gt=0)
+    """Peak learning rate."""
+
+    betas: tuple[float, float] = (0.9, 0.95)
+    """Decay of the running mean and of the running square of gradients, each in [0, 1)."""
+
+    weight_decay: float = Field(default=0.0, ge=0)
+    """Decoupled weight decay."""
+
+    max_grad_norm: float = Field(default=1.0, ge=0)
+    """Gradients are scaled down to this norm; 0: off."""
+
+    schedule: Literal["cosine", "linear", "constant"] = "cosine"
+    """Shape of the decay after the warm-up."""
+
+    warmup_ratio: float = Field(default=0.04, ge=0, lt=1)
+    """Share of all steps in which the rate rises from 0 to lr."""
+
+    min_lr_ratio: float = Field(default=0.0, ge=0, le=1)
+    """Share of lr left at the last step."""
+
+    @model_validator(mode="after")
+    def check_betas(self) -> Self:
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise ValueError(f"betas={list(self.betas)}: accepted: two numbers in [0, 1)")
+        return self
+
+
+class BudgetConfig(Config):
+    """When training ends: at the first limit reached. At least one must be given."""
+
+    num_epochs: float | None = Field(default=None, gt=0)
+    """Passes over the data; fractions are allowed."""
+
+    max_steps: int | None = Field(default=None, gt=0)
+    """Optimizer steps."""
+
+    max_minutes: float | None = Field(default=None, gt=0)
+    """Minutes of training. The first steps are measured, and the number of steps that fit is
+    fixed from them, so the learning rate still ends its schedule."""
+
+    @model_validator(mode="after")
+    def check_any(self) -> Self:
+        if self.num_epochs is None and self.max_steps is None and self.max_minutes is None:
+            raise ValueError("give at least one of num_epochs, max_steps and max_minutes")
+        return self
+
+
+class BatchConfig(Config):
+    """What one optimizer step sees."""
+
+    tokens: int = Field(default=2048, gt=0)
+    """Tokens of one micro-batch, padding included."""
+
+    accumulation: int = Field(default=1, ge=1)
+    """Micro-batches whose gradients are summed into one step."""
+
+    max_length: int | None = Field(default=None, gt=1)
+    """Samples are cut to their first max_length tokens; none: no cut but at `tokens`."""
+
+
+class CheckpointConfig(Config):
+    """When the state of training is saved, and how much of it stays on disk."""
+
+    every_steps: int | None = Field(default=None, gt=0)
+    """Steps between checkpoints; none: only at the end."""
+
+    keep: int = Field(default=2, ge=1)
+    """Checkpoints kept; older ones are removed."""
+
+
+class TrackingConfig(Config):
+    """Where metrics go besides the log file beside the output."""
+
+    tracker: Literal["none", "wandb", "tensorboard"] = "none"
+    """Service that receives the metrics; none: only the log file."""
+
+    project: str = "draftsmith"
+    """Project name at the tracker."""
+
+    log_every: int = Field(default=10, gt=0)
+    """Steps between log lines."""
+
+
+class TrainConfig(Config):
+    """Fit a drafter on a captured dataset."""
+
+    target: TargetConfig
+    """The model the dataset was captured from; its embeddings and head are used."""
+
+    data: str
+    """Folder of the captured dataset."""
+
+    output: str
+    """Folder for the drafter, its checkpoints and its log."""
+
+    drafter: Eagle3Config = Eagle3Config()
+    """The kind and shape of the drafter."""
+
+    objective: Eagle3ObjectiveConfig = Eagle3ObjectiveConfig()
+    """What the drafter is fitted to."""
+
+    optimizer: OptimizerConfig = OptimizerConfig()
+    """AdamW, and how its learning rate moves."""
+
+    budget: BudgetConfig
+    """When training ends: at the first limit reached; at least one must be given."""
+
+    batch: BatchConfig = BatchConfig()
+    """What one optimizer step sees."""
+
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    """When the state of training is saved, and how much of it stays on disk."""
+
+    tracking: TrackingConfig = TrackingConfig()
+    """Where metrics go besides the log file beside the output."""
+
+    mixed_precision: Literal["no", "bf16", "auto"] = "no"
+    """Precision of the drafter's arithmetic, its weights staying in float32; auto: bf16 on a GPU
+    that has it."""
+
+    heldout_fraction: float = Field(default=0.05, gt=0, lt=1)
+    """Share of samples kept out of training to measure on."""
+
+    seed: int = Field(default=0, ge=0)
+    """Seed of the initial weights and of the order of samples."""
+
+    num_workers: int = Field(default=0, ge=0)
+    """Processes that read data; 0: the training process reads."""

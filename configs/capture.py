@@ -38,10 +38,10 @@ class InputConfig(Config):
     """The rows to capture, and which of them are kept."""
 
     path: str
-    """File of input rows: JSON Lines, Parquet or plain text."""
+    """A .jsonl, .json or .parquet file, a folder of them, or a Hub dataset as owner/name:split."""
 
     format: Literal["auto", "conversations", "text", "tokens"] = "auto"
-    """What a row holds: chat messages, one text, or token ids; auto looks at the first row."""
+    """What rows hold: chat messages, raw text, or token ids; auto tells them by their keys."""
 
     system_prompt: str | None = None
     """System message put before conversations that bring none; none: leave them as they are."""
@@ -62,13 +62,13 @@ class InputConfig(Config):
     """Drop samples with fewer tokens written by the assistant than this."""
 
     split: Literal["all", "train", "heldout"] = "all"
-    """Which part of the rows to take; a row's part depends only on its content."""
+    """Which part of the rows to take; a row's part depends only on its first user message."""
 
     heldout_fraction: float = Field(default=0.1, gt=0, lt=1)
     """Share of rows that belong to the heldout part; unused when split is all."""
 
     limit: int | None = Field(default=None, gt=0)
-    """Take at most this many rows, from the top; none: all."""
+    """Take at most this many usable rows of that part, from the top; none: all."""
 
 
 class RegenerateConfig(Config):
@@ -169,4 +169,4 @@ class CaptureVerifyConfig(Config):
     """Folder of the dataset."""
 
     target: TargetConfig | None = None
-    """Also run a few samples through this model and compare its states with the stored ones."""
+    """Also check that the dataset was captured from this very model."""

@@ -2,7 +2,7 @@
 
 from typing import Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from draftsmith.configs.base import Config
 from draftsmith.configs.target import TargetConfig
@@ -78,11 +78,12 @@ class OptimizerConfig(Config):
     min_lr_ratio: float = Field(default=0.0, ge=0, le=1)
     """Share of lr left at the last step."""
 
-    @model_validator(mode="after")
-    def check_betas(self) -> Self:
-        if not all(0 <= beta < 1 for beta in self.betas):
-            raise ValueError(f"betas={list(self.betas)}: accepted: two numbers in [0, 1)")
-        return self
+    @field_validator("betas")
+    @classmethod
+    def check_betas(cls, betas: tuple[float, float]) -> tuple[float, float]:
+        if not all(0 <= beta < 1 for beta in betas):
+            raise ValueError("accepted: 2 comma-separated numbers in [0, 1)")
+        return betas
 
 
 class BudgetConfig(Config):

@@ -39,6 +39,15 @@ class SamplingConfig(Config):
     temperature: float = Field(default=0.0, ge=0)
     """Sampling temperature; 0 is greedy."""
 
+    top_k: int = Field(default=0, ge=0)
+    """Sample among this many likeliest tokens; 0 is off."""
+
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    """Sample among the likeliest tokens that hold this much probability; 1 is off."""
+
+    seed: int = Field(default=0, ge=0)
+    """Seed of the sampling; each prompt draws from its own stream."""
+
     max_new_tokens: int = Field(default=128, gt=0)
     """Longest answer in tokens."""
 
@@ -117,6 +126,9 @@ class SpeedConfig(Config):
 
     repeats: int = Field(default=3, ge=1)
     """Times each is run; the report takes medians."""
+
+    batch_size: int = Field(default=1, gt=0)
+    """Requests decoded at a time while timing; the acceptance pass has its own batch_size."""
 
 
 class EvalConfig(Config):

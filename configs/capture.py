@@ -100,7 +100,7 @@ class DatasetConfig(Config):
     """Storage format of hidden states; fp8_e4m3 and int8 carry one scale per token."""
 
     quota: str | None = None
-    """Stop cleanly before the dataset exceeds this size, such as 20GB or 512MiB; none: no limit."""
+    """Refuse to write a dataset larger than this, such as 20GB or 512MiB; none: no limit."""
 
     @field_validator("quota")
     @classmethod

@@ -162,4 +162,6 @@ def split_key(key: str) -> tuple[str, str]:
 
 
 def similarity(one: str, other: str) -> float:
-    return difflib.SequenceMatcher(None, one, other).ratio()
+    """From 0 to 1; a word that the other contains is close, however much longer that one is."""
+    floor = 0.65 if len(one) >= 4 and one in other else 0.0
+    return max(floor, difflib.SequenceMatcher(None, one, other).ratio())

@@ -65,7 +65,7 @@ class GenerateConfig(Config):
     """Folder of a drafter; none: plain decoding."""
 
     input: str
-    """File of prompts: JSON Lines of conversations, or text with one prompt a line."""
+    """File of prompts: JSON Lines, each line with turns, messages, prompt or input_ids."""
 
     output: str
     """File for the answers, as JSON Lines in the order of the prompts."""
@@ -103,7 +103,7 @@ class PromptSetConfig(Config):
     """The prompts a drafter is measured on."""
 
     path: str
-    """File of prompts: JSON Lines of conversations, or text with one prompt a line."""
+    """File of prompts: JSON Lines, each line with turns, messages, prompt or input_ids."""
 
     name: str | None = None
     """Name of the set in the report; none: the file's name."""

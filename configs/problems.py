@@ -1,6 +1,7 @@
 """What is wrong with a config, in words: the key, the value, and what is accepted."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -43,6 +44,10 @@ def translate(
         shown = f"{key}={show(value)}" if not isinstance(value, dict) else key
         if kind in ("value_error", "assertion_error"):
             message = str(problem["ctx"]["error"])
+            culprit = f"{key}.{message}"
+            if re.split(r"[=:\s]", culprit, maxsplit=1)[0] in settings:
+                lines.append(culprit)  # a section's own check, which names the field
+                continue
         else:
             message = f"accepted: {accepted(settings[key])}"
             if kind == "string_type" and isinstance(value, (bool, int, float)):

@@ -38,6 +38,14 @@ class Answer(Config):
     seed: int = 0
     path: str = "answers"
 
+    @model_validator(mode="after")
+    def check_seed(self) -> "Answer":
+        if self.seed == 13:
+            raise ValueError("seed=13: accepted: any other")
+        if self.seed == 14:
+            raise ValueError("two settings disagree")
+        return self
+
 
 class Job(Config):
     path: str
@@ -145,9 +153,16 @@ def test_an_override_becomes_the_value_its_field_wants(key, text, value):
         ("flag", "maybe", "flag=maybe: accepted: true | false"),
         ("model.type", "medium", "model.type=medium: accepted: small | large | huge"),
         ("model", "small", "model=small: accepted: settings with type: small | large | huge"),
+        ("answer.seed", "13", "answer.seed=13: accepted: any other"),
+        ("answer.seed", "14", "answer: two settings disagree"),
         ("label", "bad", "label and path do not go together"),
         ("optimzer.lr", "1", "optimzer.lr=1: unknown setting; did you mean optimizer.lr?"),
         ("lr", "1", "lr=1: unknown setting; did you mean optimizer.lr?"),
+        (
+            "optimizer.layer",
+            "1",
+            "optimizer.layer=1: unknown setting; did you mean optimizer.layers?",
+        ),
         ("Optimizer.LR", "1", "Optimizer.LR=1: unknown setting; did you mean optimizer.lr?"),
         ("answer.zzz", "1", "answer.zzz=1: unknown setting; answer takes seed, path"),
     ],

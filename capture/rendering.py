@@ -63,10 +63,15 @@ class Renderer:
 
     def __init__(
         self,
-        tokenizer: PreTrainedTokenizerBase,
+        tokenizer: PreTrainedTokenizerBase | None,
         config: InputConfig,
         vocabulary_size: int | None = None,
     ):
+        if tokenizer is None:
+            raise ConfigError(
+                "target.path: the target has no tokenizer, so no row can be read for it; accepted: "
+                "a target with a fast tokenizer (a folder with a tokenizer.json)"
+            )
         if not getattr(tokenizer, "is_fast", False):
             raise ConfigError(
                 f"target.path={tokenizer.name_or_path!r}: its {type(tokenizer).__name__} gives no "

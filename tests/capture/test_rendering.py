@@ -328,6 +328,9 @@ def test_tokenizers_that_cannot_serve_are_refused():
     with pytest.raises(ConfigError, match="not valid Jinja"):
         render(chat.make_tokenizer("{% for %}"), [user("q"), assistant("a")])
 
+    with pytest.raises(ConfigError, match="the target has no tokenizer"):
+        Renderer(None, InputConfig(path="x"))
+
     class Slow:
         is_fast = False
         name_or_path = "some/target"

@@ -38,7 +38,9 @@ demo: setup $(if $(filter .cache/target,$(TARGET)),.cache/target/config.json)
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	rm -rf build
+	$(BIN)/python -m pip install --quiet --no-deps --target build/installed .
+	MYPYPATH=build/installed $(BIN)/mypy
 	$(BIN)/lint-imports
 
 clean:

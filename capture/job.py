@@ -10,7 +10,8 @@ from pathlib import Path
 import torch
 
 from draftsmith.capture.batching import batch_by_length
-from draftsmith.capture.conversations import Rejected, Row, read_conversations
+from draftsmith.capture.conversations import read_conversations
+from draftsmith.capture.dataset import count_samples
 from draftsmith.capture.dataset.estimate import estimate_bytes
 from draftsmith.capture.dataset.manifest import MANIFEST_NAME, Counts, Manifest, TargetRecord
 from draftsmith.capture.dataset.sample import Sample, sample_key
@@ -18,9 +19,11 @@ from draftsmith.capture.dataset.writer import ShardWriter
 from draftsmith.capture.forward import StateForward, States
 from draftsmith.capture.regenerate import Regenerator
 from draftsmith.capture.rendering import Dropped, Renderer
+from draftsmith.capture.rows import Rejected, Row
 from draftsmith.configs.base import ConfigError
 from draftsmith.configs.capture import CaptureConfig
 from draftsmith.configs.loading import load_config, write_config
+from draftsmith.configs.support import refuse_unsupported
 from draftsmith.infer.progress import Progress
 from draftsmith.infer.target import (
     Target,
@@ -55,13 +58,15 @@ def run(config: CaptureConfig) -> None:
     if _finished(config, folder):
         print(f"{folder} is complete already", file=sys.stderr)
         return
+    refuse_unsupported(config.speculative_config)
     rows: Iterable[Row | Rejected] = list(read_conversations(config.input))
     target = load_target(config.target)
-    layer_ids = config.speculative_config.resolve_layers(target.num_layers)
+    # Without blocks the post-norm state is still captured, and stands as -1.
+    layer_ids = config.speculative_config.resolve_layers(target.num_layers) or (-1,)
     folder.mkdir(parents=True, exist_ok=True)
     write_config(config, folder / CONFIG_NAME)
 
-    renderer = Renderer(target.tokenizer, config.input)
+    renderer = Renderer(target.tokenizer, config.input, vocabulary_size=target.vocab_size)
     if config.regenerate is not None:
         rows = _regenerate(config, target, renderer, list(rows), folder)
     dropped: Counter[str] = Counter()
@@ -231,10 +236,11 @@ def _capture(
                     if sample.key not in writer.written_keys:
                         writer.write(_join(sample, state))
             progress.add(tokens=tokens, done=len(batch))
+    num_samples, num_tokens, num_supervised = count_samples(folder)
     counts = Counts(
-        samples=len(samples),
-        tokens=sum(len(sample.input_ids) for sample in samples),
-        supervised_tokens=sum(sum(sample.loss_mask) for sample in samples),
+        samples=num_samples,
+        tokens=num_tokens,
+        supervised_tokens=num_supervised,
         dropped=dict(sorted(dropped.items())),
     )
     manifest.model_copy(update={"counts": counts, "complete": True}).write(folder)

@@ -7,8 +7,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from draftsmith.capture.conversations import Rejected, Row
 from draftsmith.capture.dataset.durable import write_atomically
+from draftsmith.capture.rows import Rejected, Row
+from draftsmith.capture.spans import TemplateFailure
 from draftsmith.configs.base import ConfigError
 from draftsmith.configs.capture import RegenerateConfig
 from draftsmith.infer.engine import Engine
@@ -32,6 +33,7 @@ class _Conversation:
     output_ids: list[int]
     finish_reason: str = ""
     error: str | None = None
+    reason: str = "generation_failed"
 
 
 class Regenerator:
@@ -75,13 +77,19 @@ class Regenerator:
         return "".join(json.dumps(self._describe(one), ensure_ascii=False) + "\n" for one in slots)
 
     def _answer_turn(self, asking: list[_Conversation]) -> None:
-        requests = []
-        for index, one in enumerate(asking):
+        requests: list[Request] = []
+        asked: list[_Conversation] = []
+        for one in asking:
             one.messages.append(one.turns.pop(0))
-            one.prompt_ids = self._render_prompt(one.messages)
+            try:
+                one.prompt_ids = self._render_prompt(one.messages)
+            except TemplateFailure as error:
+                one.error, one.reason = str(error), "template_error"
+                continue
+            asked.append(one)
             requests.append(
                 Request(
-                    id=str(index),
+                    id=str(len(requests)),
                     prompt_ids=tuple(one.prompt_ids),
                     max_new_tokens=self.config.max_new_tokens,
                     temperature=self.config.temperature,
@@ -97,7 +105,7 @@ class Regenerator:
             on_result=lambda result: self._on_progress(0, 1),
             on_round=lambda tokens: self._on_progress(tokens, 0),
         )
-        for one, result in zip(asking, results, strict=True):
+        for one, result in zip(asked, results, strict=True):
             one.output_ids = list(result.output_ids)
             one.finish_reason = result.finish_reason
             one.error = result.error
@@ -112,7 +120,7 @@ class Regenerator:
         line: dict[str, Any] = {"source": row.source, "number": row.number, "id": row.id}
         if one.error is not None:
             detail = f"{row.source}:{row.number}: {one.error}"
-            return {**line, "reason": "generation_failed", "detail": detail}
+            return {**line, "reason": one.reason, "detail": detail}
         line["messages"] = one.messages
         generation = self.config.model_dump(exclude={"batch_size"})
         line["meta"] = {**row.meta, "generation": generation, "finish_reason": one.finish_reason}

@@ -4,7 +4,7 @@ from pydantic import BaseModel, ConfigDict
 
 
 class ConfigError(ValueError):
-    """A setting or an input the user must change; the message names it, shows it, says what fits."""
+    """A setting or an input the user must change; named, shown, with what fits."""
 
 
 class Config(BaseModel):

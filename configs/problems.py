@@ -20,7 +20,7 @@ def translate(
     aliases: Mapping[str, str],
 ) -> list[str]:
     """A validation error in our words: one line a problem, each with key, value and what fits."""
-    flags = {key: alias for alias, key in reversed(aliases.items())}
+    flags = {key: alias for alias, key in reversed(list(aliases.items()))}
     lines = []
     for problem in error.errors(include_url=False):
         path = key_path(model, problem["loc"])

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+from pydantic import JsonValue
+
 from draftsmith.configs.base import ConfigError
 from draftsmith.configs.infer import EvalConfig
 from draftsmith.configs.loading import write_config
@@ -43,7 +45,10 @@ def run(config: EvalConfig) -> None:
     holds another is refused.
     """
     output = Path(config.output)
-    settings = {**config.model_dump(mode="json"), "drafter_weights": _stamp(config.drafter)}
+    settings: dict[str, JsonValue] = {
+        **config.model_dump(mode="json"),
+        "drafter_weights": _stamp(config.drafter),
+    }
     if (output / "report.json").exists():
         report = read_report(output / "report.json")
         if report.settings != settings:
@@ -147,7 +152,7 @@ def _compare(config: EvalConfig, prompts: list[Prompt]) -> Parity | None:
 
 def _assemble(
     config: EvalConfig,
-    settings: dict[str, object],
+    settings: dict[str, JsonValue],
     prompts: list[Prompt],
     results: list[Result],
     speed: Speed,
@@ -222,7 +227,7 @@ def _warnings(config: EvalConfig, prompts: list[Prompt], parity: Parity | None) 
     return warnings
 
 
-def _stamp(folder: str) -> dict[str, int] | None:
+def _stamp(folder: str) -> JsonValue:
     """Size and time of the drafter's weights: enough to notice that it was trained again."""
     weights = Path(folder) / "model.safetensors"
     if not weights.exists():

@@ -133,15 +133,17 @@ def fingerprint_weights(model: nn.Module) -> str:
     return digest.hexdigest()[:32]
 
 
-def fingerprint_tokenizer(tokenizer: Any) -> str:
-    """A hash of the vocabulary, added tokens included."""
+def fingerprint_tokenizer(tokenizer: Any | None) -> str | None:
+    """A hash of the vocabulary, added tokens included; None without a tokenizer."""
+    if tokenizer is None:
+        return None
     vocabulary = json.dumps(sorted(tokenizer.get_vocab().items()), ensure_ascii=True)
     return hashlib.sha256(vocabulary.encode()).hexdigest()[:32]
 
 
-def fingerprint_template(tokenizer: Any) -> str | None:
+def fingerprint_template(tokenizer: Any | None) -> str | None:
     """A hash of the chat template; None without one."""
-    if not tokenizer.chat_template:
+    if tokenizer is None or not tokenizer.chat_template:
         return None
     return hashlib.sha256(str(tokenizer.chat_template).encode()).hexdigest()[:32]
 

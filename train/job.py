@@ -146,7 +146,7 @@ def open_target(config: TrainConfig, split: Split, device: torch.device) -> Targ
 def start_accelerator(config: TrainConfig, output: Output) -> Accelerator:
     """One process, or this one of those that `accelerate launch` started."""
     device = pick_device(config.target)
-    precision = config.mixed_precision
+    precision: str = config.mixed_precision
     if precision == "auto":
         dtype, line = faster_dtype(device)
         say(f"mixed_precision=auto: {line}")

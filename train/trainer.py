@@ -258,8 +258,8 @@ class Trainer:
 
         previous: dict[int, Any] = {}
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGINT):
-                previous[number] = signal.signal(number, note)
+            for wanted in (signal.SIGTERM, signal.SIGINT):
+                previous[wanted] = signal.signal(wanted, note)
         try:
             yield
         finally:

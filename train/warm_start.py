@@ -1,5 +1,7 @@
 """Initial weights copied from the target, so that training starts near its own computation."""
 
+from typing import Any
+
 import torch
 
 from draftsmith.configs.base import ConfigError
@@ -15,7 +17,9 @@ def warm_start(drafter: Eagle3Drafter, target: Target) -> None:
     last block's own; the embedding half begins at zero and is learned.
     """
     settings, layer = drafter.settings, drafter.midlayer
-    block = target.layers[-1]
+    block: Any = target.layers[-1]
+    first: Any = target.layers[0]
+    final_norm: Any = target.final_norm
     hidden = settings.hidden_size
     if hidden != target.hidden_size or settings.target_hidden_size != target.hidden_size:
         raise ConfigError(
@@ -34,6 +38,6 @@ def warm_start(drafter: Eagle3Drafter, target: Target) -> None:
         getattr(layer.mlp, name).weight.copy_(getattr(block.mlp, name).weight)
     layer.hidden_norm.weight.copy_(block.input_layernorm.weight)
     layer.post_attention_layernorm.weight.copy_(block.post_attention_layernorm.weight)
-    layer.input_layernorm.weight.copy_(target.layers[0].input_layernorm.weight)
-    drafter.norm.weight.copy_(target.final_norm.weight)
+    layer.input_layernorm.weight.copy_(first.input_layernorm.weight)
+    drafter.norm.weight.copy_(final_norm.weight)
     drafter.lm_head.weight.copy_(target.head_weight[drafter.draft_to_target])

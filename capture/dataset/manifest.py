@@ -74,14 +74,14 @@ class Counts(Config):
 class Manifest(Config):
     """The head of a dataset; a reader trusts nothing that it does not say."""
 
-    schema_version: Literal[1] = SCHEMA_VERSION
+    schema_version: Literal[1] = 1
     """Version of this file and of the shards' layout."""
     conventions: dict[str, str] = Field(default_factory=lambda: dict(CONVENTIONS))
     """The meaning of ids, rows and masks, in words."""
     target: TargetRecord
     """The model the states come from."""
-    tokenizer_fingerprint: str
-    """Hash of the tokenizer that made `input_ids`."""
+    tokenizer_fingerprint: str | None
+    """Hash of the tokenizer that made `input_ids`; None when ids came as they are."""
     chat_template_fingerprint: str | None
     """Hash of the chat template that rendered the conversations; None when there was none."""
     layer_ids: list[int]

@@ -76,7 +76,10 @@ def check_stored(
     tensors: Mapping[str, Tensor], codec: Codec, num_tokens: int, hidden_size: int, num_aux: int
 ) -> None:
     """Refuses stored tensors other than the codec's layout. Raises DatasetError that names one."""
-    layout = {"input_ids": (torch.int32, (num_tokens,)), "loss_mask": (torch.uint8, (num_tokens,))}
+    layout: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {
+        "input_ids": (torch.int32, (num_tokens,)),
+        "loss_mask": (torch.uint8, (num_tokens,)),
+    }
     layout |= codec.layout("hidden_states", num_tokens, hidden_size, 1)
     if num_aux:
         layout |= codec.layout("aux_hidden_states", num_tokens, hidden_size, num_aux)

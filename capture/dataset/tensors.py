@@ -63,7 +63,7 @@ def member_pieces(tensors: Mapping[str, Tensor]) -> tuple[int, Iterator[memoryvi
     def pieces() -> Iterator[memoryview]:
         yield memoryview(header)
         for name in order:
-            yield memoryview(tensors[name].reshape(-1).view(torch.uint8).numpy())
+            yield tensors[name].reshape(-1).view(torch.uint8).numpy().data
 
     return size, pieces()
 

@@ -12,6 +12,11 @@ def _head(hidden: Tensor, weight: Tensor, softcap: float | None) -> Tensor:
     return logits if softcap is None else softcap * (logits / softcap).tanh_()
 
 
+def _row_dot(left: Tensor, right: Tensor) -> Tensor:
+    """Σ_d left · right, [N, D] each -> [N], without the product in memory."""
+    return torch.bmm(left[:, None, :], right[:, :, None])[:, 0, 0]
+
+
 @torch.no_grad()
 def measure_teacher(
     hidden: Tensor, weight: Tensor, softcap: float | None, chunk_rows: int
@@ -55,22 +60,28 @@ class ChunkedDistill(torch.autograd.Function):
 
         for start in range(0, num_rows, chunk_rows):
             chunk = slice(start, start + chunk_rows)
+            # Each line below is one sweep over [rows, D]: on a processor without fast matrix
+            # units these sweeps, not the products, are most of the time.
             logits = _head(teacher_hidden[chunk], teacher_weight, softcap)
-            full = (logits - teacher_logsumexp[chunk, None]).exp_()
+            share = (logits.logsumexp(-1) - teacher_logsumexp[chunk]).exp_()  # p inside the draft
             restricted = logits.softmax(-1)
             log_q = (draft_hidden[chunk] @ head.T).float().log_softmax(-1)
-            cross_entropy[chunk] = -(restricted * log_q).sum(-1)
-            q = log_q.exp()
-            accept_rate[chunk] = torch.minimum(full, q).sum(-1)
+            cross_entropy[chunk] = -_row_dot(restricted, log_q)
             top1_match[chunk] = draft_to_target[log_q.argmax(-1)] == teacher_top1[chunk]
+            q = log_q.exp_()
+            accept_rate[chunk] = (
+                torch.mul(restricted, share[:, None], out=logits).minimum(q).sum(-1)
+            )
             if grad_hidden is None and grad_weight is None:
                 continue
-            grad_logits = q.sub_(restricted).mul_(row_weights[chunk, None])
-            grad_logits = grad_logits.to(draft_hidden.dtype)
+            grad_logits = q.sub_(restricted).to(draft_hidden.dtype)
+            # The row weights meet the narrow side of each product, not the wide logits.
+            weights = row_weights[chunk, None].to(draft_hidden.dtype)
             if grad_hidden is not None:
                 torch.matmul(grad_logits, head, out=grad_hidden[chunk])
+                grad_hidden[chunk] *= weights
             if grad_weight is not None:
-                grad_weight += grad_logits.T @ draft_hidden[chunk]
+                grad_weight += grad_logits.T @ (weights * draft_hidden[chunk])
 
         ctx.save_for_backward(grad_hidden, grad_weight)
         ctx.weight_dtype = draft_weight.dtype

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from draftsmith.capture.batching import batch_by_length
-from draftsmith.capture.conversations import read_conversations
+from draftsmith.capture.conversations import Rejected, read_conversations
 from draftsmith.capture.dataset import count_samples
 from draftsmith.capture.dataset.estimate import estimate_bytes
 from draftsmith.capture.dataset.manifest import MANIFEST_NAME, Counts, Manifest, TargetRecord
@@ -19,7 +19,7 @@ from draftsmith.capture.dataset.writer import ShardWriter
 from draftsmith.capture.forward import StateForward, States
 from draftsmith.capture.regenerate import Regenerator
 from draftsmith.capture.rendering import Dropped, Renderer
-from draftsmith.capture.rows import Rejected, Row
+from draftsmith.capture.rows import Row
 from draftsmith.configs.base import ConfigError
 from draftsmith.configs.capture import CaptureConfig
 from draftsmith.configs.loading import load_config, write_config

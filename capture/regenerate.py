@@ -7,8 +7,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from draftsmith.capture.conversations import Rejected
 from draftsmith.capture.dataset.durable import write_atomically
-from draftsmith.capture.rows import Rejected, Row
+from draftsmith.capture.rows import Row
 from draftsmith.capture.spans import TemplateFailure
 from draftsmith.configs.base import ConfigError
 from draftsmith.configs.capture import RegenerateConfig

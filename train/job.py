@@ -79,7 +79,7 @@ def train(
         for name in checkpoints.remove_unfinished():
             say(f"{name}: left by an interrupted save; removed")
     accelerator.wait_for_everyone()
-    name = trainer.resume()
+    resumed = trainer.resume()
     progress = Progress(
         accelerator,
         output.log,
@@ -91,8 +91,8 @@ def train(
         f"{split.num_unsupervised} left out (no drafted token to compare); "
         f"{batches.steps_in_epoch(0)} steps in the first epoch"
     )
-    if name:
-        progress.say(f"continuing from {name}")
+    if resumed:
+        progress.say(f"continuing from {resumed}")
     if config.tracking.tracker != "none":
         start_tracker(accelerator, config, output)
     try:

@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,11 +19,12 @@ from toy_training import LAYER_IDS, capture_toy, counting, toy_config
 
 from draftsmith.capture.dataset import CapturedDataset
 from draftsmith.configs.base import ConfigError
+from draftsmith.configs.loading import load_config, write_config
 from draftsmith.configs.target import TargetConfig
-from draftsmith.configs.train import Eagle3Config, Eagle3ObjectiveConfig
+from draftsmith.configs.train import Eagle3Config, Eagle3ObjectiveConfig, TrainConfig
 from draftsmith.infer.drafters.checkpoint import load_drafter
 from draftsmith.infer.target import Target, load_target
-from draftsmith.train.batches import Batches, Position
+from draftsmith.train.batches import Batches, Position, plan_epoch
 from draftsmith.train.checkpoint import Checkpoints
 from draftsmith.train.drafter import build_drafter
 from draftsmith.train.job import run
@@ -276,3 +279,26 @@ def test_bf16_autocast_keeps_fp32_weights(target: Target, data: Path, tmp_path: 
     assert exact != rounded
     assert exact == pytest.approx(rounded, rel=0.02)
     assert {tensor.dtype for tensor in weights.values()} == {torch.float32}
+
+
+@pytest.mark.slow
+def test_two_processes_equal_two_micro_batches(target: Target, data: Path, tmp_path: Path) -> None:
+    """Epochs of an odd number of micro-batches, so one process is left without a last one."""
+    for name, accumulation in (("alone", 2), ("shared", 1)):
+        batch = {"tokens": 40, "accumulation": accumulation}
+        config = toy_config(
+            target.path, data, tmp_path / name, batch=batch, budget={"num_epochs": 2}
+        )
+        write_config(config, tmp_path / f"{name}.yaml")
+    assert len(plan_epoch(sorted(CapturedDataset(data).lengths), 40, 0, 0)) % 2 == 1
+    run(load_config(TrainConfig, tmp_path / "alone.yaml"))
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    job = ["-m", "draftsmith.train", "--config", str(tmp_path / "shared.yaml")]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
+    subprocess.run([sys.executable, *launch, *job], check=True, env=environment)
+    (losses, weights), (shared_losses, shared_weights) = map(
+        results, (tmp_path / "alone", tmp_path / "shared")
+    )
+    assert losses == pytest.approx(shared_losses, rel=1e-6)
+    for name, tensor in weights.items():
+        assert torch.allclose(tensor, shared_weights[name], atol=1e-6), name

@@ -38,7 +38,7 @@ class Eagle3Config(Config):
     """Take the residual after the feature's norm instead of before it."""
 
     warm_start: bool = True
-    """Start from weights copied from the target's last block; false: random weights."""
+    """Start from the target's own head and final norm; false: random weights."""
 
 
 class Eagle3ObjectiveConfig(Config):
@@ -49,6 +49,10 @@ class Eagle3ObjectiveConfig(Config):
 
     step_decay: float = Field(default=0.8, gt=0, le=1)
     """Step k (from 0) weighs step_decay^k in the loss."""
+
+    single_step_share: float = Field(default=0.0, ge=0, lt=1)
+    """Share of the budget, from its start, in which only the first step is trained. Such training
+    steps cost a fraction, and later positions build on the first."""
 
     convention: Literal["draftsmith"] = "draftsmith"
     """Whose divisor, mask and document-border rule the loss follows."""
@@ -96,8 +100,8 @@ class BudgetConfig(Config):
     """Optimizer steps."""
 
     max_minutes: float | None = Field(default=None, gt=0)
-    """Minutes of training. The first steps are measured, and the number of steps that fit is
-    fixed from them, so the learning rate still ends its schedule."""
+    """Minutes of training. Schedules follow the share of the budget that is used, so the learning
+    rate ends its fall in time whatever the speed of the machine."""
 
     @model_validator(mode="after")
     def check_any(self) -> Self:
@@ -176,8 +180,8 @@ class TrainConfig(Config):
     """Where metrics go besides the log file beside the output."""
 
     mixed_precision: Literal["no", "bf16", "auto"] = "no"
-    """Precision of the drafter's arithmetic, its weights staying in float32; auto: bf16 on a GPU
-    that has it."""
+    """Precision of the drafter's arithmetic, its weights staying in float32; auto: bf16
+    unless this machine is measured to multiply float32 faster."""
 
     heldout_fraction: float = Field(default=0.05, gt=0, lt=1)
     """Share of samples kept out of training to measure on."""

@@ -1,96 +1,43 @@
-"""How many steps a run takes: the least of what its three limits allow."""
+"""How much of a run's budget is used: the schedule's clock, and its end."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from draftsmith.configs.train import BudgetConfig
 
-# The first steps also fill caches and allocate memory, so they say little about the rest.
-WARMUP_STEPS = 2
-TIMED_STEPS = 5
-# A pass without gradients costs about this share of a training step on the same tokens.
-MEASUREMENT_COST = 0.4
-
-
-@dataclass(frozen=True)
-class Work:
-    """Supervised tokens, which the time of a step is proportional to.
-
-    per_step: mean of a training step. per_measurement: one pass over the held-out samples.
-    every_steps: steps between such passes; None: one, at the end.
-    """
-
-    per_step: float
-    per_measurement: float
-    every_steps: int | None
-
 
 class Budget:
-    """`total` is the number of steps, None while `max_minutes` is being measured.
+    """Limits in steps, epochs and minutes; the one that is nearest rules.
 
-    It is fixed once, so that the learning rate has a schedule to end.
+    `limit`: steps allowed, None without such a limit. `seconds`: training time allowed, None
+    without one. A schedule that follows `progress` ends with the budget on any machine, however
+    fast it is and however its speed changes.
     """
 
-    def __init__(
-        self,
-        config: BudgetConfig,
-        work: Work,
-        steps_in_epoch: Callable[[int], int],
-        *,
-        total: int | None = None,
-    ) -> None:
+    def __init__(self, config: BudgetConfig, steps_in_epoch: Callable[[int], int]) -> None:
+        limits = [config.max_steps, _steps_of_epochs(config.num_epochs, steps_in_epoch)]
+        self.limit = min((limit for limit in limits if limit is not None), default=None)
         self.seconds = None if config.max_minutes is None else 60 * config.max_minutes
-        self.limit = _fewest(config.max_steps, _steps_of_epochs(config.num_epochs, steps_in_epoch))
-        self.total = self.limit if self.seconds is None else total
-        self._work = work
-        self._seen = 0
-        self._timed_work = 0.0
-        self._timing_began = 0.0
 
-    def observe(self, step: int, num_supervised: float, elapsed: float) -> str | None:
-        """Note a finished step; returns the line to print when it fixes `total`.
+    def progress(self, step: int, elapsed: float) -> float:
+        """Share of the budget at the step after `step` finished ones, in (0, 1) while it runs.
 
-        step: steps done so far. elapsed: seconds of training so far.
+        By steps it is never 0 nor 1, so that no step is spent at a learning rate of zero.
         """
-        if self.total is not None or self.seconds is None:
-            return None
-        self._seen += 1
-        if self._seen <= WARMUP_STEPS:
-            self._timing_began = elapsed
-            return None
-        self._timed_work += num_supervised
-        if self._seen < WARMUP_STEPS + TIMED_STEPS:
-            return None
-        rate = self._timed_work / max(1e-9, elapsed - self._timing_began)
-        fitting = step + self._steps_that_fit(rate, self.seconds - elapsed)
-        self.total = min(fitting, self.limit) if self.limit is not None else fitting
-        limited = " (another limit is lower)" if self.total < fitting else ""
-        return (
-            f"budget: {self.seconds / 60:g} minutes hold {fitting} steps at {rate:.0f} supervised "
-            f"tokens/s; training ends at step {self.total}{limited}"
-        )
+        by_steps = 0.0 if self.limit is None else (step + 1) / (self.limit + 1)
+        by_time = 0.0 if self.seconds is None else elapsed / self.seconds
+        return min(1.0, max(by_steps, by_time))
 
-    def over(self, step: int, elapsed: float) -> str | None:
-        """Why training ends here, if it does: an empty text at the planned end."""
-        if step == (self.limit if self.total is None else self.total):
-            return ""
-        if self.seconds is None or elapsed < self.seconds:
+    def over(self, step: int, elapsed: float) -> bool:
+        """Whether training ends after `step` steps and `elapsed` seconds."""
+        out_of_steps = self.limit is not None and step >= self.limit
+        return out_of_steps or (self.seconds is not None and elapsed >= self.seconds)
+
+    def seconds_left(self, step: int, elapsed: float) -> float | None:
+        """An estimate from the pace so far; None before the first step."""
+        if step == 0:
             return None
-        planned = "before the steps could be timed" if self.total is None else f"of {self.total}"
-        return (
-            f"budget: {self.seconds / 60:g} minutes are over at step {step} {planned}; "
-            "the end of the learning-rate schedule is cut"
-        )
-
-    def _steps_that_fit(self, rate: float, seconds: float) -> int:
-        work, every = self._work, self._work.every_steps
-        measurement = MEASUREMENT_COST * work.per_measurement
-        per_step = work.per_step + (measurement / every if every else 0.0)
-        return max(0, int((rate * seconds - measurement) / per_step))
-
-
-def _fewest(*limits: int | None) -> int | None:
-    return min((limit for limit in limits if limit is not None), default=None)
+        used = self.progress(step - 1, elapsed)
+        return elapsed * (1 - used) / used
 
 
 def _steps_of_epochs(num_epochs: float | None, steps_in_epoch: Callable[[int], int]) -> int | None:

@@ -32,14 +32,12 @@ WEIGHTS, OPTIMIZER, STATE, COMPLETE = (
 class RunState:
     """How far a training is.
 
-    step: optimizer steps done. position: where the next one reads. total_steps: the planned end,
-    None while it is unknown. elapsed: seconds of training. heldout: figures of the last measurement
-    on the held-out samples.
+    step: optimizer steps done. position: where the next one reads. elapsed: seconds of training.
+    heldout: figures of the last measurement on the held-out samples.
     """
 
     step: int = 0
     position: Position = field(default_factory=Position)
-    total_steps: int | None = None
     elapsed: float = 0.0
     heldout: dict[str, Any] | None = None
 
@@ -136,7 +134,6 @@ class Checkpoints:
         return RunState(
             step=stored["step"],
             position=Position(**stored["position"]),
-            total_steps=stored["total_steps"],
             elapsed=stored["elapsed"],
             heldout=stored["heldout"],
         )

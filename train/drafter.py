@@ -7,9 +7,9 @@ from draftsmith.configs.base import ConfigError
 from draftsmith.configs.train import Eagle3Config
 from draftsmith.infer.drafters.eagle3 import Eagle3Drafter, Eagle3Settings
 from draftsmith.infer.target import Target
+from draftsmith.train.initial_weights import random_weights, warm_start
 from draftsmith.train.samples import SampleSet
 from draftsmith.train.vocabulary import build_draft_vocabulary
-from draftsmith.train.warm_start import warm_start
 
 
 def build_drafter(
@@ -32,6 +32,7 @@ def build_drafter(
     drafter = Eagle3Drafter(settings)
     if settings.reduced_vocabulary:
         drafter.set_vocabulary(build_draft_vocabulary(samples, size, target.vocab_size))
+    random_weights(drafter)
     if config.warm_start:
         warm_start(drafter, target)
     return drafter

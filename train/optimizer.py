@@ -7,9 +7,6 @@ from torch import nn
 
 from draftsmith.configs.train import OptimizerConfig
 
-# While the number of steps is being measured, the rate rises as if the warm-up took this many.
-MEASUREMENT_WARMUP_STEPS = 25
-
 
 def build_optimizer(
     drafter: nn.Module, config: OptimizerConfig, device: torch.device
@@ -24,24 +21,18 @@ def build_optimizer(
     return torch.optim.AdamW(groups, lr=config.lr, betas=config.betas, fused=fused)
 
 
-def learning_rate(config: OptimizerConfig, step: int, total_steps: int | None) -> float:
-    """The rate of step `step` (from 0), whatever the number of processes.
+def learning_rate(config: OptimizerConfig, progress: float) -> float:
+    """The rate when `progress` (0 to 1) of the budget is used, whatever the number of processes.
 
-    It rises over `warmup_ratio` of the steps, then falls towards `min_lr_ratio`, which it would
-    reach one step after the last: no step is spent at a rate of zero. total_steps: None while it is
-    being measured.
+    It rises linearly over the first `warmup_ratio`, then falls towards `min_lr_ratio` at the end.
     """
-    if total_steps is None:
-        return config.lr * min(1.0, (step + 1) / MEASUREMENT_WARMUP_STEPS)
-    warmup = math.ceil(config.warmup_ratio * total_steps)
-    if step < warmup:
-        return config.lr * (step + 1) / warmup
-    progress = min(1.0, (step - warmup) / max(1, total_steps - warmup))
-    share = {
-        "constant": 1.0,
-        "linear": 1.0 - progress,
-        "cosine": 0.5 * (1.0 + math.cos(math.pi * progress)),
-    }[config.schedule]
+    if progress < config.warmup_ratio:
+        return config.lr * progress / config.warmup_ratio
     if config.schedule == "constant":
         return config.lr
+    fallen = (progress - config.warmup_ratio) / (1.0 - config.warmup_ratio)
+    share = {
+        "linear": 1.0 - fallen,
+        "cosine": 0.5 * (1.0 + math.cos(math.pi * fallen)),
+    }[config.schedule]
     return config.lr * (config.min_lr_ratio + (1.0 - config.min_lr_ratio) * share)

@@ -96,9 +96,17 @@ class Progress:
             print(line, file=sys.stderr, flush=True)
 
     def step(
-        self, step: int, total: int | None, figures: Figures, *, lr: float, norm: float, took: float
+        self,
+        step: int,
+        total: int | None,
+        figures: Figures,
+        *,
+        lr: float,
+        norm: float,
+        took: float,
+        left: float | None,
     ) -> None:
-        """Log a finished step; `took`: its seconds."""
+        """Log a finished step; `took`: its seconds; `left`: seconds to the end of the budget."""
         means = figures.means()
         speed = figures.num_supervised / took
         self._record(
@@ -116,7 +124,7 @@ class Progress:
         self._window = figures if self._window is None else self._window + figures
         self._window_seconds += took
         if step % self.log_every == 0 or step == total or step == 1:
-            self._show(step, total, self._window, lr)
+            self._show(step, total, self._window, lr, left)
             self._window, self._window_seconds = None, 0.0
 
     def heldout(self, step: int, means: dict[str, Any]) -> None:
@@ -128,14 +136,14 @@ class Progress:
         if self._file is not None:
             self._file.close()
 
-    def _show(self, step: int, total: int | None, window: Figures, lr: float) -> None:
-        seconds = self._window_seconds
-        left = ""
-        if total is not None:
-            left = f"  left {clock((total - step) * seconds / window.num_steps)}"
+    def _show(
+        self, step: int, total: int | None, window: Figures, lr: float, left: float | None
+    ) -> None:
+        of = "" if total is None else f"/{total}"
+        rest = "" if left is None else f"  left {clock(left)}"
         self.say(
-            f"step {step}/{'?' if total is None else total}  {describe(window.means())}  "
-            f"lr {lr:.2e}  {window.num_supervised / seconds:.0f} tokens/s{left}"
+            f"step {step}{of}  {describe(window.means())}  lr {lr:.2e}  "
+            f"{window.num_supervised / self._window_seconds:.0f} tokens/s{rest}"
         )
 
     def _record(self, event: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ from draftsmith.configs.train import TrainConfig
 from draftsmith.infer.drafters.eagle3 import Eagle3Drafter
 from draftsmith.train.batch import Batch
 from draftsmith.train.batches import Batches, Step, load_batches, plan_measurement
-from draftsmith.train.budget import Budget, Work
+from draftsmith.train.budget import Budget
 from draftsmith.train.checkpoint import Checkpoints, RunState
 from draftsmith.train.objectives.eagle3 import Eagle3Objective, ObjectiveOutput
 from draftsmith.train.optimizer import build_optimizer, learning_rate
@@ -83,14 +83,16 @@ class Trainer:
         SIGTERM and SIGINT end it after the step at work, with a checkpoint: SystemExit(0) and
         KeyboardInterrupt. Raises TrainingDiverged before an update that is not finite.
         """
-        budget = self._budget()
+        budget = Budget(self.config.budget, self.batches.steps_in_epoch)
         steps = self.batches.steps(self.state.position)
         self._clock_zero = time.monotonic() - self.state.elapsed
         with self._signals():
-            while (reason := budget.over(self.state.step, self.state.elapsed)) is None:
+            while not budget.over(self.state.step, self.state.elapsed):
                 step_began = time.monotonic()
                 step = next(steps)
-                lr = learning_rate(self.config.optimizer, self.state.step, budget.total)
+                used = budget.progress(self.state.step, self.state.elapsed)
+                lr = learning_rate(self.config.optimizer, used)
+                self.objective.follow(used)
                 figures, norm, signalled, elapsed = self._step(step, lr)
                 self.state = replace(
                     self.state,
@@ -98,18 +100,15 @@ class Trainer:
                     position=step.following,
                     elapsed=elapsed,
                 )
-                line = budget.observe(self.state.step, figures.num_supervised, elapsed)
-                self.state = replace(self.state, total_steps=budget.total)
                 took = time.monotonic() - step_began
-                progress.step(self.state.step, budget.total, figures, lr=lr, norm=norm, took=took)
-                if line:
-                    progress.say(line)
+                left = budget.seconds_left(self.state.step, elapsed)
+                progress.step(
+                    self.state.step, budget.limit, figures, lr=lr, norm=norm, took=took, left=left
+                )
                 if signalled:
                     self._stop(progress)
-                if self._checkpoint_due(budget.total):
+                if self._checkpoint_due():
                     self._measure_and_save(progress)
-            if reason:
-                progress.say(reason)
             if not self._saved():
                 self._measure_and_save(progress)
         return self.state
@@ -118,6 +117,7 @@ class Trainer:
         """The objective on the held-out samples, without gradients; None when there are none."""
         if len(self.heldout) == 0:
             return None
+        self.objective.follow(1.0)
         accelerator, batches = self.accelerator, self.batches
         plan: list[list[int] | None] = list(
             plan_measurement(self.heldout.lengths, self.config.batch.tokens)
@@ -196,23 +196,9 @@ class Trainer:
             "with `draftsmith capture verify`, or lower optimizer.lr"
         )
 
-    def _budget(self) -> Budget:
-        samples = self.batches.samples
-        work = Work(
-            per_step=sum(samples.num_supervised) / self.batches.steps_in_epoch(0),
-            per_measurement=float(sum(self.heldout.num_supervised)),
-            every_steps=self.config.checkpoint.every_steps,
-        )
-        return Budget(
-            self.config.budget,
-            work,
-            self.batches.steps_in_epoch,
-            total=self.state.total_steps,
-        )
-
-    def _checkpoint_due(self, total: int | None) -> bool:
+    def _checkpoint_due(self) -> bool:
         every = self.config.checkpoint.every_steps
-        return self.state.step == total or (every is not None and self.state.step % every == 0)
+        return every is not None and self.state.step % every == 0
 
     def _saved(self) -> bool:
         return any(

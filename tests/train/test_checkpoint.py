@@ -39,7 +39,7 @@ def trained(seed: int) -> tuple[nn.Module, torch.optim.AdamW]:
 
 def test_a_checkpoint_brings_everything_back(tmp_path: Path) -> None:
     module, optimizer = trained(0)
-    state = RunState(7, Position(1, 12), 40, 3.5, {"loss": 2.0, "survival": [0.5]})
+    state = RunState(7, Position(1, 12), 3.5, {"loss": 2.0, "survival": [0.5]})
     checkpoints = Checkpoints(tmp_path, keep=2, run=RUN)
     path = checkpoints.save(state, module, optimizer)
     drawn = torch.rand(3)

@@ -112,11 +112,11 @@ def test_a_block_does_not_see_the_target_beyond_its_anchor(target):
     text = [[(3 + j) % 97 for j in range(20)]]
     batch = make_batch(target, text, 4)
     _, objective = train(target, batch, 5)
-    before = objective._unroll(batch, _anchors(batch, 3, 5))
+    before = objective._unroll(batch, _anchors(batch, 3, 5), NUM_DRAFT)
     noisy = batch.features.clone()
     noisy[:, 4:] += torch.randn_like(noisy[:, 4:])
     changed = Batch(batch.keys, batch.input_ids, batch.loss_mask, noisy, batch.hidden_states)
-    after = objective._unroll(changed, _anchors(batch, 3, 5))
+    after = objective._unroll(changed, _anchors(batch, 3, 5), NUM_DRAFT)
     for k in range(NUM_DRAFT):
         # Row 3 serves anchor 4 and may use features of rows < 4 only; row 5 may use row 4's.
         torch.testing.assert_close(after[k][:, 0], before[k][:, 0])

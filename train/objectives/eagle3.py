@@ -58,6 +58,8 @@ class Eagle3Objective:
     ) -> None:
         self.drafter = drafter
         self.num_steps = config.num_steps
+        self._single_step_share = config.single_step_share
+        self._active_steps = config.num_steps
         self.step_weights = [config.step_decay**k for k in range(config.num_steps)]
         self._embed = target.embed_tokens
         self._softcap = target.softcap
@@ -67,17 +69,24 @@ class Eagle3Objective:
         # The teacher never changes, so its pass over the full vocabulary is made once a sample.
         self._statistics: dict[str, TeacherStatistics] = {}
 
+    def follow(self, progress: float) -> None:
+        """Set how many steps are unrolled when `progress` (0 to 1) of the budget is used."""
+        self._active_steps = self.num_steps if progress >= self._single_step_share else 1
+
     def count(self, batch: Batch) -> Tensor:
-        """[K] int64: supervised anchors of each step, known without a forward."""
-        return supervised(batch.loss_mask, self.num_steps).sum((0, 1))
+        """[K] int64: supervised anchors of each unrolled step, known without a forward."""
+        counts = supervised(batch.loss_mask, self.num_steps).sum((0, 1))
+        counts[self._active_steps :] = 0
+        return counts
 
     def __call__(self, batch: Batch, divisors: Tensor) -> ObjectiveOutput:
         """divisors: [K], the counts of the whole global batch (steps without any may be 0)."""
         anchors = _find_anchors(batch.loss_mask, self.num_steps)
-        outputs = self._unroll(batch, anchors)
+        outputs = self._unroll(batch, anchors, self._active_steps)
         teacher = self._teacher(batch)
         sums = torch.zeros(4, self.num_steps, device=batch.input_ids.device)
         counts = anchors.valid.sum((0, 1)).float()
+        counts[self._active_steps :] = 0
         loss = torch.zeros((), device=batch.input_ids.device)
         alive = torch.ones_like(anchors.rows, dtype=torch.bool)
         num_rows = batch.input_ids.shape[1]
@@ -128,7 +137,7 @@ class Eagle3Objective:
         top1 = self._teacher(batch).top1.view_as(batch.input_ids)
         alive = torch.ones_like(anchors.rows, dtype=torch.bool)
         accepted = torch.zeros_like(anchors.rows)
-        for k, output in enumerate(self._unroll(batch, anchors)):
+        for k, output in enumerate(self._unroll(batch, anchors, self.num_steps)):
             drafted = self._draft_to_target[self.drafter.logits(output).argmax(-1)]
             alive &= drafted == top1.gather(1, (anchors.rows + k + 1).clamp(max=num_rows - 1))
             accepted += alive
@@ -137,8 +146,8 @@ class Eagle3Objective:
         result[sample, anchors.rows[sample, place] + 1] = accepted[sample, place]
         return result
 
-    def _unroll(self, batch: Batch, anchors: _Anchors) -> list[Tensor]:
-        """The layer's outputs of each step: K tensors [B, Q, H]."""
+    def _unroll(self, batch: Batch, anchors: _Anchors, num_steps: int) -> list[Tensor]:
+        """The layer's outputs of each step: num_steps tensors [B, Q, H]."""
         drafter, layer = self.drafter, self.drafter.midlayer
         num_samples, num_rows = batch.input_ids.shape
         device = batch.input_ids.device
@@ -157,7 +166,7 @@ class Eagle3Objective:
         step_keys: list[Tensor] = []
         step_values: list[Tensor] = []
         outputs: list[Tensor] = []
-        for k in range(self.num_steps):
+        for k in range(num_steps):
             rotary = drafter.rotary(anchors.rows + k, dtype)
             if k > 0:
                 token = (anchors.rows + k + 1).clamp(max=num_rows - 1)

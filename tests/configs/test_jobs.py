@@ -54,7 +54,7 @@ def test_the_presets_fit_together():
     assert evaluate.prompts.path == capture.input.path
     assert (capture.input.split, evaluate.prompts.split) == ("train", "heldout")
     assert capture.input.heldout_fraction == evaluate.prompts.heldout_fraction
-    assert capture.target == train.target == evaluate.target
+    assert capture.target.path == train.target.path == evaluate.target.path
 
 
 def leaves(mapping, prefix=()):

@@ -43,6 +43,11 @@ class Dumper(yaml.SafeDumper):
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
+    def represent_str(self, data: str) -> yaml.ScalarNode:
+        # Written plain, U+0085 is a line break to PyYAML's reader; quoted, it is an escape.
+        style = '"' if "\x85" in data else None
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style=style)
+
     def represent_list(self, data: Any) -> yaml.SequenceNode:
         return self.represent_sequence("tag:yaml.org,2002:seq", data, flow_style=True)
 
@@ -55,6 +60,7 @@ Dumper.add_implicit_resolver(
 )
 
 
+Dumper.add_representer(str, Dumper.represent_str)
 Dumper.add_representer(list, Dumper.represent_list)
 
 

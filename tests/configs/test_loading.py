@@ -278,9 +278,27 @@ def test_yaml_scalars_follow_version_1_2(text, value):
     assert type(read_yaml(text)) is type(value)
 
 
-@pytest.mark.parametrize("value", ["1e5", "on", "no", "null", "", "1", "true", "a: b", "é", 1e-9])
+@pytest.mark.parametrize(
+    "value",
+    [
+        "1e5",
+        "on",
+        "no",
+        "null",
+        "",
+        "1",
+        "true",
+        "a: b",
+        "é",
+        1e-9,
+        "a\x85b",
+        "\x85",
+        "\u2028\n\x85 ",
+    ],
+)
 def test_what_is_written_is_read_back(value):
     assert read_yaml(write_yaml({"key": value})) == {"key": value}
+    assert read_yaml(write_yaml({value: [value]})) == {value: [value]}
 
 
 def test_a_dumped_config_loads_to_the_same_config_and_the_same_text(tmp_path):

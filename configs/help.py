@@ -40,11 +40,13 @@ def command_help(
     seen: set[str] = set()
     for setting in walk(model):
         for nested in setting.models:
-            title = setting.key if len(setting.models) == 1 else variant_title(setting, nested)
+            alone = len(setting.models) == 1
+            title = setting.key if alone else variant_title(setting, nested)
             if title in seen:
                 continue
             seen.add(title)
-            doc = paragraph(f"{title}: {setting.field.description or nested.__doc__ or ''}")
+            meaning = setting.field.description if alone else nested.__doc__
+            doc = paragraph(f"{title}: {meaning or ''}")
             blocks.append("\n".join([doc, *rows(nested, f"{setting.key}.", aliases)]))
     return "\n\n".join(blocks)
 

@@ -26,7 +26,7 @@ def translate(
         path = key_path(model, problem["loc"])
         kind = problem["type"]
         if kind in ("extra_forbidden", "invalid_key"):
-            lines.append(misplaced(settings, data, path))
+            lines.append(misplaced(settings, data, path, problem["loc"]))
             continue
         while path and ".".join(map(str, path)) not in settings:
             path, kind = path[:-1], "bad_item"  # name the list, not its item
@@ -56,16 +56,20 @@ def translate(
     return lines
 
 
-def misplaced(settings: Settings, data: Mapping[str, Any], path: list[int | str]) -> str:
+def misplaced(
+    settings: Settings,
+    data: Mapping[str, Any],
+    path: list[int | str],
+    location: Sequence[int | str],
+) -> str:
     """A key that its section does not have, though another variant of the section may."""
     key, value = ".".join(map(str, path)), show(look_up(data, path))
     if key not in settings:
         return unknown(key, value, settings)
     section = ".".join(map(str, path[:-1]))
     tag = settings[section][0].field.discriminator
-    return (
-        f"{key}={value}: does not go with {section}.{tag}={look_up(data, [*path[:-1], str(tag)])}"
-    )
+    # Before the key, pydantic's location holds the variant, which the data may leave to a default.
+    return f"{key}={value}: does not go with {section}.{tag}={location[-2]}"
 
 
 def accepted(variants: Sequence[Setting]) -> str:

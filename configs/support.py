@@ -1,4 +1,5 @@
-"""What the engine does with every field of every decoding config, in one table.
+"""What the engine does with every field of every decoding config, in one table; and which
+drafters the trainer fits.
 
 `python -m draftsmith.configs.support` prints it as the page docs/decoding-configs.md.
 """
@@ -17,6 +18,7 @@ from draftsmith.configs.decoding import (
 )
 from draftsmith.configs.loading import plain
 from draftsmith.configs.problems import show
+from draftsmith.configs.train import TrainConfig
 
 Status = Literal["alive", "refused", "informational"]
 
@@ -177,6 +179,20 @@ def taken(kind: type[DecodingBaseConfig], row: Behaviour) -> tuple[object, ...] 
 
 def engine_takes() -> str:
     return " | ".join(kind.__name__ for kind in SUPPORT if kind not in WHOLE)
+
+
+TRAINED = ("eagle3",)
+"""Types of drafter that `draftsmith train run` fits; the config describes more."""
+
+
+def refuse_untrained(config: TrainConfig) -> None:
+    """Raise ConfigError for a type of drafter that the trainer does not fit yet."""
+    if config.drafter.type not in TRAINED:
+        kinds = " and ".join(TRAINED)
+        raise ConfigError(
+            f"drafter.type={config.drafter.type}: the trainer fits {kinds} drafters; "
+            f"accepted: {' | '.join(TRAINED)}"
+        )
 
 
 if __name__ == "__main__":

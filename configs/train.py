@@ -1,11 +1,35 @@
 """The training job: which drafter is fitted, on what data, towards what, and for how long."""
 
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from draftsmith.configs.base import Config
+from draftsmith.configs.drafter import DFlashConfig, DrafterConfig, DSparkConfig, Eagle3Config
+from draftsmith.configs.objective import (
+    OBJECTIVES,
+    PUBLISHED_GAMMA,
+    DFlashObjectiveConfig,
+    DSparkObjectiveConfig,
+    Eagle3ObjectiveConfig,
+    ObjectiveConfig,
+)
 from draftsmith.configs.target import TargetConfig
+
+__all__ = [
+    "BatchConfig",
+    "BudgetConfig",
+    "CheckpointConfig",
+    "DFlashConfig",
+    "DFlashObjectiveConfig",
+    "DSparkConfig",
+    "DSparkObjectiveConfig",
+    "Eagle3Config",
+    "Eagle3ObjectiveConfig",
+    "OptimizerConfig",
+    "TrackingConfig",
+    "TrainConfig",
+]
 
 RUN_ALIASES = {
     "target": "target.path",
@@ -20,42 +44,6 @@ RUN_ALIASES = {
     "max-minutes": "budget.max_minutes",
     "seed": "seed",
 }
-
-
-class Eagle3Config(Config):
-    """An EAGLE-3 drafter: one decoder layer over the target's features and embeddings."""
-
-    type: Literal["eagle3"] = "eagle3"
-    """The kind of drafter."""
-
-    draft_vocab_size: int | None = Field(default=None, gt=0)
-    """Tokens the drafter can propose: the most frequent in the data; none: the full vocabulary."""
-
-    num_layers: int = Field(default=1, ge=1)
-    """Decoder layers of the drafter."""
-
-    norm_before_residual: bool = False
-    """Take the residual after the feature's norm instead of before it."""
-
-    warm_start: bool = True
-    """Start from the target's own head and final norm; false: random weights."""
-
-
-class Eagle3ObjectiveConfig(Config):
-    """Training-time test: the drafter is unrolled on its own features, as in use."""
-
-    num_steps: int = Field(default=7, ge=1)
-    """Unrolled steps; as many tokens as will be drafted, or more."""
-
-    step_decay: float = Field(default=0.8, gt=0, le=1)
-    """Step k (from 0) weighs step_decay^k in the loss."""
-
-    single_step_share: float = Field(default=0.0, ge=0, lt=1)
-    """Share of the budget, from its start, in which only the first step is trained. Such training
-    steps cost a fraction, and later positions build on the first."""
-
-    convention: Literal["draftsmith"] = "draftsmith"
-    """Whose divisor, mask and document-border rule the loss follows."""
 
 
 class OptimizerConfig(Config):
@@ -158,10 +146,11 @@ class TrainConfig(Config):
     output: str
     """Folder for the drafter, its checkpoints and its log."""
 
-    drafter: Eagle3Config = Eagle3Config()
+    drafter: DrafterConfig = Eagle3Config()
     """The kind and shape of the drafter."""
 
-    objective: Eagle3ObjectiveConfig = Eagle3ObjectiveConfig()
+    # A factory: the default follows the drafter's type, so loading must fill in none of its own.
+    objective: ObjectiveConfig = Field(default_factory=Eagle3ObjectiveConfig)
     """What the drafter is fitted to."""
 
     optimizer: OptimizerConfig = OptimizerConfig()
@@ -191,3 +180,46 @@ class TrainConfig(Config):
 
     num_workers: int = Field(default=0, ge=0)
     """Processes that read data; 0: the training process reads."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def default_objective(cls, data: Any) -> Any:
+        """An objective that names no type has the drafter's."""
+        if not isinstance(data, dict):
+            return data
+        drafter, objective = data.get("drafter", {}), data.get("objective", {})
+        if not isinstance(objective, dict) or "type" in objective:
+            return data
+        kind = (
+            drafter.get("type", "eagle3")
+            if isinstance(drafter, dict)
+            else getattr(drafter, "type", None)
+        )
+        if kind not in OBJECTIVES:
+            # The drafter's own error says all there is to say.
+            return {key: value for key, value in data.items() if key != "objective"}
+        return {**data, "objective": {"type": kind, **objective}}
+
+    @model_validator(mode="after")
+    def check_objective(self) -> Self:
+        drafter, objective = self.drafter, self.objective
+        if objective.type != drafter.type:
+            raise ValueError(
+                f"objective.type={objective.type}: does not go with drafter.type={drafter.type}; "
+                f"accepted: {drafter.type}, or leave it out"
+            )
+        if (
+            isinstance(drafter, DFlashConfig)
+            and isinstance(objective, DFlashObjectiveConfig)
+            and objective.weights == "decay"
+            and objective.decay_gamma is None
+        ):
+            gamma = PUBLISHED_GAMMA.get(drafter.block_size)
+            if gamma is None:
+                raise ValueError(
+                    "objective.decay_gamma=none: there is no published value for "
+                    f"drafter.block_size={drafter.block_size}; accepted: number > 0"
+                )
+            settled = objective.model_copy(update={"decay_gamma": gamma})
+            object.__setattr__(self, "objective", settled)
+        return self

@@ -1,8 +1,9 @@
 """The command line: grammar, help, exit codes, and what it leaves unimported."""
 
+import resource
+import statistics
 import subprocess
 import sys
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -189,18 +190,35 @@ def test_version(capsys):
     assert name == "draftsmith" and version[0].isdigit()
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["train", "run", "--help"], ["trian"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        *([room, "--help"] for room in cli.COMMANDS),
+        *([room, name, "--help"] for room, name in EVERY_COMMAND),
+        ["trian"],
+    ],
+    ids=" ".join,
+)
 def test_help_is_quick_and_imports_no_heavy_library(arguments):
     code = (
         "import sys; from draftsmith.configs.cli import main; main(sys.argv[1:]); "
         "print([m for m in ('torch', 'numpy', 'transformers') if m in sys.modules])"
     )
-    start = time.perf_counter()
-    done = subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60
-    )
-    seconds = time.perf_counter() - start
-    print(f"{' '.join(arguments)}: {seconds:.2f} s")
-    assert done.stdout.splitlines()[-1] == "[]", done.stderr
-    # About 0.25 s alone; the rest is room for a busy machine.
-    assert seconds < 1.5
+    seconds = []
+    for _ in range(3):
+        before = children_seconds()
+        done = subprocess.run(
+            [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60
+        )
+        seconds.append(children_seconds() - before)
+        assert done.stdout.splitlines()[-1] == "[]", done.stderr
+    print(f"{' '.join(arguments)}: {', '.join(f'{second:.2f}' for second in seconds)} s")
+    # Time on the processor, which a busy machine stretches little; about 0.25 s.
+    assert statistics.median(seconds) < 0.5
+
+
+def children_seconds():
+    """Processor time of all child processes that have ended."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime

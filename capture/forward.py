@@ -10,7 +10,7 @@ from draftsmith.configs.base import ConfigError
 from draftsmith.infer.features import FeatureTap
 from draftsmith.infer.target import Target
 
-# Rows whose vocabulary logits the proof computes: the only logits a capture ever sees.
+# Rows whose vocabulary logits the proof computes; the forward itself computes none.
 PROOF_ROWS = 64
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -17,8 +18,14 @@ from draftsmith.capture.dataset.manifest import MANIFEST_NAME, Counts, Manifest,
 from draftsmith.capture.dataset.sample import Sample, sample_key
 from draftsmith.capture.dataset.writer import ShardWriter
 from draftsmith.capture.forward import StateForward, States
+from draftsmith.capture.identity import (
+    check_identity,
+    identify,
+    read_identity,
+    write_identity,
+)
 from draftsmith.capture.regenerate import Regenerator
-from draftsmith.capture.rendering import Dropped, Renderer
+from draftsmith.capture.rendering import Dropped, Rendered, Renderer
 from draftsmith.capture.rows import Row
 from draftsmith.configs.base import ConfigError
 from draftsmith.configs.capture import CaptureConfig
@@ -55,20 +62,22 @@ def run(config: CaptureConfig) -> None:
     folder that holds anything else is refused.
     """
     folder = Path(config.speculative_config.output_directory)
-    if _finished(config, folder):
-        print(f"{folder} is complete already", file=sys.stderr)
-        return
+    _check_folder(config, folder)
     refuse_unsupported(config.speculative_config)
-    rows: Iterable[Row | Rejected] = list(read_conversations(config.input))
-    target = load_target(config.target)
+    rows = list(read_conversations(config.input))
+    target = _load_target(config, folder)
     # Without blocks the post-norm state is still captured, and stands as -1.
     layer_ids = config.speculative_config.resolve_layers(target.num_layers) or (-1,)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_config(config, folder / CONFIG_NAME)
+    identity = identify(rows, target)
+    check_identity(folder, identity)
+    if (folder / MANIFEST_NAME).exists() and Manifest.read(folder).complete:
+        print(f"{folder} is complete already", file=sys.stderr)
+        return
 
     renderer = Renderer(target.tokenizer, config.input, vocabulary_size=target.vocab_size)
     if config.regenerate is not None:
-        rows = _regenerate(config, target, renderer, list(rows), folder)
+        _begin(config, folder, identity)
+        rows = _regenerate(config, target, renderer, rows, folder)
     dropped: Counter[str] = Counter()
     samples = list(_prepare(rows, renderer, dropped, target))
     if not samples:
@@ -77,29 +86,51 @@ def run(config: CaptureConfig) -> None:
             f"dropped by reason: {dict(dropped)}"
         )
     _check_disk(config, folder, samples, target, layer_ids)
+    _begin(config, folder, identity)
     _capture(config, target, layer_ids, samples, folder, dropped)
 
 
-def _finished(config: CaptureConfig, folder: Path) -> bool:
-    """Whether the folder holds this very capture, whole. Raises ConfigError if it holds another."""
+def _begin(config: CaptureConfig, folder: Path, identity: dict[str, Any]) -> None:
+    """Make the folder this capture's own: not before there is work to keep, so that a start that
+    failed does not hold the next one to its settings."""
+    write_config(config, folder / CONFIG_NAME)
+    write_identity(folder, identity)
+
+
+def _check_folder(config: CaptureConfig, folder: Path) -> None:
+    """Raise ConfigError, changing nothing, unless this capture may begin or go on there."""
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"output_directory={str(folder)!r} is a file; accepted: a folder")
     if not folder.exists() or not any(folder.iterdir()):
-        return False
+        return
     if not (folder / CONFIG_NAME).exists():
         raise ConfigError(
             f"output_directory={str(folder)!r} holds other files and no {CONFIG_NAME}; "
             "accepted: an empty folder, or one that this command began"
         )
-    there = load_config(CaptureConfig, folder / CONFIG_NAME)
-    if there != config:
-        before, now = there.model_dump(mode="json"), config.model_dump(mode="json")
+    before = _data_settings(load_config(CaptureConfig, folder / CONFIG_NAME))
+    now = _data_settings(config)
+    if before != now:
         names = ", ".join(name for name in now if now[name] != before[name])
         raise ConfigError(
             f"output_directory={str(folder)!r} was begun with other settings (they differ in: "
             f"{names}; see its {CONFIG_NAME}); remove it or name another folder"
         )
-    return (folder / MANIFEST_NAME).exists() and Manifest.read(folder).complete
+
+
+def _data_settings(config: CaptureConfig) -> dict[str, Any]:
+    """The settings that decide what is captured: the quota may be raised and the work continued."""
+    settings = config.model_dump(mode="json")
+    del settings["dataset"]["quota"]
+    return settings
+
+
+def _load_target(config: CaptureConfig, folder: Path) -> Target:
+    """The target, in the precision the capture was begun with where that is measured anew."""
+    there = read_identity(folder) if folder.exists() else None
+    if config.target.dtype != "auto" or there is None:
+        return load_target(config.target)
+    return load_target(config.target.model_copy(update={"dtype": there.get("dtype")}))
 
 
 def _regenerate(
@@ -120,6 +151,7 @@ def _regenerate(
             target,
             renderer.render_prompt,
             config.regenerate,
+            config.input.keep_reasoning,
             lambda tokens, done: progress.add(tokens=tokens, done=done),
         )
         return list(regenerator.run(rows, folder / ANSWERS_FOLDER))
@@ -131,15 +163,16 @@ def _prepare(
     """Render rows in order, counting what is left out by reason and telling the first of it."""
     for row in rows:
         rendered = row if isinstance(row, Rejected) else renderer.render(row)
+        if isinstance(rendered, Rendered) and len(rendered.input_ids) > target.max_positions:
+            assert isinstance(row, Row)
+            detail = f"{len(rendered.input_ids)} tokens, the target has {target.max_positions}"
+            rendered = Dropped("longer_than_target", f"{row.source}:{row.number}: {detail}")
         if isinstance(rendered, Rejected | Dropped):
             dropped[rendered.reason] += 1
             if dropped.total() <= TOLD_ROWS:
                 print(f"left out ({rendered.reason}): {rendered.detail}", file=sys.stderr)
             continue
         assert isinstance(row, Row)
-        if len(rendered.input_ids) > target.max_positions:
-            dropped["longer_than_target"] += 1
-            continue
         key = sample_key(row.source, row.number, rendered.input_ids)
         meta: dict[str, object] = {"id": row.id, "source": row.source, "row": row.number}
         meta |= {
@@ -164,7 +197,8 @@ def _check_disk(
         spec.write_interval,
     )
     there = sum(path.stat().st_size for path in folder.glob("*.tar"))
-    free = shutil.disk_usage(folder).free
+    place = folder.absolute()
+    free = shutil.disk_usage(next(one for one in (place, *place.parents) if one.exists())).free
     print(
         f"capture: {len(samples)} samples, {sum(len(s.input_ids) for s in samples)} tokens, "
         f"{needed / 1e6:.1f} MB to write, {free / 1e9:.1f} GB free",

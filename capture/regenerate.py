@@ -9,6 +9,7 @@ from typing import Any
 
 from draftsmith.capture.conversations import Rejected
 from draftsmith.capture.dataset.durable import write_atomically
+from draftsmith.capture.rendering import RowDropped
 from draftsmith.capture.rows import Row
 from draftsmith.capture.spans import TemplateFailure
 from draftsmith.configs.base import ConfigError
@@ -45,11 +46,13 @@ class Regenerator:
         target: Target,
         render_prompt: Callable[[list[dict[str, str]]], list[int]],
         config: RegenerateConfig,
+        keep_reasoning: bool,
         on_progress: Callable[[int, int], None],
     ) -> None:
         """render_prompt: messages -> ids up to the answer. on_progress: (tokens, conversations)."""
         self.target = target
         self.config = config
+        self._keep_reasoning = keep_reasoning
         self._render_prompt = render_prompt
         self._on_progress = on_progress
         self._engine = Engine(target, num_slots=config.batch_size)
@@ -84,8 +87,9 @@ class Regenerator:
             one.messages.append(one.turns.pop(0))
             try:
                 one.prompt_ids = self._render_prompt(one.messages)
-            except TemplateFailure as error:
-                one.error, one.reason = str(error), "template_error"
+            except (TemplateFailure, RowDropped) as error:
+                one.error = str(error)
+                one.reason = error.reason if isinstance(error, RowDropped) else "template_error"
                 continue
             asked.append(one)
             requests.append(
@@ -124,8 +128,9 @@ class Regenerator:
             return {**line, "reason": one.reason, "detail": detail}
         line["messages"] = one.messages
         generation = self.config.model_dump(exclude={"batch_size"})
-        line["meta"] = {**row.meta, "generation": generation, "finish_reason": one.finish_reason}
-        if len(one.messages) == 2 or [m["role"] for m in one.messages[:-2]] == ["system"]:
+        line["meta"] = {"generation": generation, "finish_reason": one.finish_reason}
+        single = sum(message["role"] == "assistant" for message in one.messages) == 1
+        if single and self._keep_reasoning:
             # One answer: its own tokens are kept, so that no re-tokenisation can differ.
             line["input_ids"], line["output_ids"] = one.prompt_ids, one.output_ids
         return line

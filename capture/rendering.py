@@ -29,7 +29,7 @@ class Rendered:
     loss_mask: list[int]
     """T flags: 1 where the assistant wrote the token, the token that ends its turn included."""
     text: str
-    """What the ids say, special tokens included."""
+    """What the ids say, special tokens included; empty without a tokenizer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,8 @@ class Renderer:
     with their own mask.
 
     The tokenizer is left as it is. Raises ConfigError when it cannot tell where tokens lie.
-    `vocabulary_size` bounds the ids of token rows; without it, the tokenizer's own ids do.
+    `vocabulary_size` bounds the ids of token rows; without it, the tokenizer's own ids do. With it
+    token rows need no tokenizer, and a row that does is a ConfigError.
     """
 
     def __init__(
@@ -67,18 +68,18 @@ class Renderer:
         config: InputConfig,
         vocabulary_size: int | None = None,
     ):
-        if tokenizer is None:
-            raise ConfigError(
-                "target.path: the target has no tokenizer, so no row can be read for it; accepted: "
-                "a target with a fast tokenizer (a folder with a tokenizer.json)"
-            )
+        self._tokenizer = tokenizer
+        self.config = config
+        self._locator: TurnLocator | None = None
+        if tokenizer is None and vocabulary_size is not None:
+            self.vocabulary_size = vocabulary_size
+            return
+        tokenizer = self.tokenizer
         if not getattr(tokenizer, "is_fast", False):
             raise ConfigError(
                 f"target.path={tokenizer.name_or_path!r}: its {type(tokenizer).__name__} gives no "
                 "character offsets; accepted: a fast tokenizer (a folder with a tokenizer.json)"
             )
-        self.tokenizer = tokenizer
-        self.config = config
         self.vocabulary_size = vocabulary_size or max(tokenizer.get_vocab().values()) + 1
         # Post-processors may cut white space off the offsets of a token, and then the newline of a
         # generation prompt would seem to begin where the answer does.
@@ -87,7 +88,17 @@ class Renderer:
         self._encoder.no_truncation()
         self._encoder.no_padding()
         self._encoder.encode_special_tokens = tokenizer.split_special_tokens
-        self._locator: TurnLocator | None = None
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """Raises ConfigError when the target has none."""
+        if self._tokenizer is None:
+            raise ConfigError(
+                "target.path: the target has no tokenizer, so text and messages cannot be read for "
+                "it; accepted: rows of `input_ids`, or a target with a fast tokenizer (a folder "
+                "with a tokenizer.json)"
+            )
+        return self._tokenizer
 
     def render(self, row: Row) -> Rendered | Dropped:
         """The sample `row` makes under the input settings, or the reason it makes none.
@@ -198,7 +209,7 @@ class Renderer:
         return Rendered(ids[:kept], mask[:kept], self._decode(ids[:kept]))
 
     def _decode(self, ids: list[int]) -> str:
-        text: Any = self.tokenizer.decode(ids)
+        text: Any = "" if self._tokenizer is None else self._tokenizer.decode(ids)
         return text
 
     def _keep_length(self, ids: list[int]) -> int:

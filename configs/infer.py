@@ -105,9 +105,6 @@ class PromptSetConfig(Config):
     path: str
     """File of prompts: JSON Lines, each line with turns, messages, prompt or input_ids."""
 
-    name: str | None = None
-    """Name of the set in the report; none: the file's name."""
-
     split: Literal["all", "train", "heldout"] = "all"
     """Which part of the rows to take; the same rows as capture's split of that name."""
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from draftsmith.configs.base import ConfigError
-from draftsmith.configs.decoding import DecodingBaseConfig
+from draftsmith.configs.decoding import DecodingBaseConfig, EagleDecodingConfig
 from draftsmith.configs.support import refuse_unsupported
 from draftsmith.infer.attention import IMPLEMENTATION, SlotStep
 from draftsmith.infer.cache import SlotCache
@@ -79,6 +79,9 @@ class Engine:
             raise ConfigError("a drafter needs a decoding config that says how long to draft")
         if config is not None:
             refuse_unsupported(config)
+        if drafter is not None and isinstance(config, EagleDecodingConfig):
+            # An explicit set of layers that is not the drafter's own is refused here.
+            config.resolve_layers(target.num_layers, drafter.settings.target_layer_ids)
         self.target = target
         self.drafter = drafter
         self.config = config

@@ -1,5 +1,6 @@
 """The eval job: acceptance on a prompt set, exactness in float32, speed against plain decoding."""
 
+import hashlib
 import json
 import os
 import sys
@@ -47,7 +48,8 @@ def run(config: EvalConfig) -> None:
     output = Path(config.output)
     settings: dict[str, JsonValue] = {
         **config.model_dump(mode="json"),
-        "drafter_weights": _stamp(config.drafter),
+        "drafter_weights": _stamp(Path(config.drafter) / "model.safetensors"),
+        "prompt_file": _stamp(Path(config.prompts.path)),
     }
     if (output / "report.json").exists():
         report = read_report(output / "report.json")
@@ -59,6 +61,8 @@ def run(config: EvalConfig) -> None:
         print(f"already measured: {output / 'report.json'}", file=sys.stderr)
         _print_headline(report)
         return
+    # Before the work, so that a path that cannot be a folder costs nothing.
+    output.mkdir(parents=True, exist_ok=True)
     prompts = read_prompts(
         config.prompts.path,
         split=config.prompts.split,
@@ -76,7 +80,6 @@ def run(config: EvalConfig) -> None:
     parity = _compare(config, prompts[: config.parity_prompts])
 
     report = _assemble(config, settings, prompts, results, speed, parity, dtype, device)
-    output.mkdir(parents=True, exist_ok=True)
     _write_results(output / "results.jsonl", prompts, results)
     write_config(config, output / "eval.yaml")
     for path in write_report(report, output):
@@ -138,11 +141,13 @@ def _measure_speed(config: EvalConfig, target: Target, requests: list[Request]) 
 
 
 def _compare(config: EvalConfig, prompts: list[Prompt]) -> Parity | None:
-    """Decode in float32 with and without the drafter and compare token for token."""
+    """Decode greedily in float32 with and without the drafter; compare token for token."""
     if not prompts:
         return None
     target = load_target(config.target.model_copy(update={"dtype": "float32"}))
-    requests = make_requests(prompts, target, config.sampling)
+    # Greedy whatever the sampling: two runs that draw at random differ however right both are.
+    greedy = config.sampling.model_copy(update={"temperature": 0.0})
+    requests = make_requests(prompts, target, greedy)
     engines = _engines(config, target, config.batch_size)
     with_drafter, without = (_decode("compare", engine, requests) for engine in engines)
     pairs = zip(with_drafter, without, strict=True)
@@ -191,7 +196,10 @@ def _assemble(
         parity=parity,
         by_category={name: _category(counts) for name, counts in sorted(by_category.items())},
         prompts=PromptSet(
-            path=config.prompts.path, split=config.prompts.split, num_prompts=len(prompts)
+            name=config.prompts.name,
+            path=config.prompts.path,
+            split=config.prompts.split,
+            num_prompts=len(prompts),
         ),
         settings=settings,
         versions=collect_versions(),
@@ -227,13 +235,9 @@ def _warnings(config: EvalConfig, prompts: list[Prompt], parity: Parity | None) 
     return warnings
 
 
-def _stamp(folder: str) -> JsonValue:
-    """Size and time of the drafter's weights: enough to notice that it was trained again."""
-    weights = Path(folder) / "model.safetensors"
-    if not weights.exists():
-        return None
-    status = weights.stat()
-    return {"bytes": status.st_size, "modified_ns": status.st_mtime_ns}
+def _stamp(path: Path) -> JsonValue:
+    """A hash of the file, so that another one under the same name is noticed; None without one."""
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
 
 
 def _write_results(path: Path, prompts: list[Prompt], results: list[Result]) -> None:

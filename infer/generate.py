@@ -61,7 +61,13 @@ def run(config: GenerateConfig) -> None:
     output = Path(config.output)
     if output.exists():
         raise ConfigError(f"output={config.output!r} exists; remove it or name another file")
+    output.parent.mkdir(parents=True, exist_ok=True)
     prompts = read_prompts(config.input)
+    several = [prompt.id for prompt in prompts if prompt.extra_turns]
+    if several:
+        raise ConfigError(
+            f"input={config.input!r}: prompt {several[0]!r} has several turns; accepted: one turn"
+        )
     target = load_target(config.target)
     drafter = None if config.drafter is None else load_drafter(config.drafter, target)
     requests = make_requests(prompts, target, config.sampling)
@@ -74,7 +80,6 @@ def run(config: GenerateConfig) -> None:
             on_round=lambda tokens: progress.add(tokens=tokens),
         )
 
-    output.parent.mkdir(parents=True, exist_ok=True)
     partial = output.with_name(output.name + ".partial")
     with partial.open("w", encoding="utf-8") as file:
         for result in results:

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import jinja2
+
 from draftsmith.configs.base import ConfigError
 from draftsmith.configs.split import split_of
 from draftsmith.infer.target import Target
@@ -34,7 +36,7 @@ class Prompt:
         for message in self.messages:
             if message["role"] == "user":
                 return str(message["content"])
-        return ""
+        return str(self.messages[0]["content"])
 
 
 def read_prompts(
@@ -91,9 +93,16 @@ def encode_prompt(prompt: Prompt, target: Target) -> tuple[int, ...]:
         )
     if tokenizer.chat_template:
         # return_dict, because what comes without it differs between transformers versions.
-        encoded = tokenizer.apply_chat_template(
-            messages, add_generation_prompt=True, tokenize=True, return_dict=True
-        )
+        try:
+            encoded = tokenizer.apply_chat_template(
+                messages, add_generation_prompt=True, tokenize=True, return_dict=True
+            )
+        # A template is a program of its own: these are what its expressions can raise.
+        except (jinja2.TemplateError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+            raise ConfigError(
+                f"prompt {prompt.id!r}: the chat template of target.path={target.path!r} refuses "
+                f"it: {error}"
+            ) from error
         return tuple(encoded["input_ids"])
     if len(messages) != 1 or messages[0]["role"] != "user":
         raise ConfigError(
@@ -106,7 +115,7 @@ def encode_prompt(prompt: Prompt, target: Target) -> tuple[int, ...]:
 def _parse(place: str, line: str, number: int) -> Prompt:
     try:
         row = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{place}: not JSON: {error}") from None
     if not isinstance(row, dict):
         raise ConfigError(f"{place}: {type(row).__name__}; accepted: a JSON object")
@@ -114,9 +123,11 @@ def _parse(place: str, line: str, number: int) -> Prompt:
     if len(present) != 1:
         raise ConfigError(f"{place}: has {present}; accepted: exactly one of {', '.join(FORMS)}")
     form, value = present[0], row[present[0]]
-    name = str(row.get("id", row.get("question_id", number)))
-    category = row.get("category")
-    category = None if category is None else str(category)
+    given = [row[key] for key in ("id", "question_id") if row.get(key) is not None]
+    name = str(given[0]) if given else str(number)
+    category = None if row.get("category") is None else str(row["category"])
+    for key, text in (("id", name), ("category", category or "")):
+        _require_unicode(place, key, text)
     if form == "input_ids":
         if not (isinstance(value, list) and value and all(type(token) is int for token in value)):
             raise ConfigError(f"{place}: input_ids={value!r:.80}; accepted: a list of integers")
@@ -135,12 +146,18 @@ def _parse(place: str, line: str, number: int) -> Prompt:
         if not isinstance(message, dict) or not isinstance(message.get("role"), str):
             raise ConfigError(f"{place}: message {message!r:.80}; accepted: role and content")
         _require_text(place, f"content of {message['role']!r}", message.get("content"))
+    if value[-1]["role"] == "assistant":
+        raise ConfigError(f"{place}: messages end with an answer; accepted: a user turn last")
     return Prompt(name, tuple(value), None, category)
 
 
 def _require_text(place: str, name: str, value: object) -> None:
     if not isinstance(value, str) or not value:
         raise ConfigError(f"{place}: {name} is {value!r:.80}; accepted: text that is not empty")
+    _require_unicode(place, name, value)
+
+
+def _require_unicode(place: str, name: str, value: str) -> None:
     try:
         value.encode()
     except UnicodeEncodeError as error:

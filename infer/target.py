@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from typing import Any
 
 import torch
 import transformers
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from draftsmith.configs.base import ConfigError
@@ -153,7 +155,7 @@ def load_target(config: TargetConfig) -> Target:
 
     Raises ConfigError naming `target.path` when there is nothing loadable there.
     """
-    device = _pick_device(config.device)
+    device = pick_device(config.device)
     dtype, line = resolve_dtype(config.dtype, device)
     if line is not None:
         print(f"target.dtype=auto: {line}", file=sys.stderr)
@@ -161,28 +163,39 @@ def load_target(config: TargetConfig) -> Target:
     if path.exists():
         file = find_gguf(path)
         source = str(path)
+        if config.revision is not None:
+            raise ConfigError(
+                f"target.revision={config.revision!r} concerns Hugging Face ids, and target.path="
+                f"{config.path!r} is on this machine; accepted: no revision"
+            )
     else:
         _require_hub_id(config.path)
         file, source = None, config.path
-    if file is not None:
-        model, tokenizer = load_gguf(file, dtype)
-    else:
-        model, tokenizer = _load_pretrained(source, config, dtype)
+    try:
+        if file is not None:
+            model, tokenizer = load_gguf(file, dtype)
+        else:
+            model, tokenizer = _load_pretrained(source, config, dtype)
+    except ConfigError:
+        raise
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise ConfigError(f"target.path={config.path!r} cannot be loaded: {error}") from error
     model.to(device).eval().requires_grad_(False)
     return Target(config.path, model, tokenizer, fingerprint_weights(model))
 
 
-def _pick_device(name: str) -> torch.device:
+def pick_device(name: str) -> torch.device:
+    """The device a `target.device` setting means. Raises ConfigError when there is none such."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError:
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
         raise ConfigError(
             f"target.device={name!r} is not a device; accepted: auto, cpu, cuda, cuda:N"
-        ) from None
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigError(f"target.device={name!r}, but this torch sees no CUDA device")
+        )
+    device = torch.device(name)
+    num_seen = torch.cuda.device_count()
+    if device.type == "cuda" and (device.index or 0) >= num_seen:
+        raise ConfigError(f"target.device={name!r}, but this torch sees {num_seen} CUDA devices")
     return device
 
 
@@ -197,10 +210,15 @@ def _require_hub_id(path: str) -> None:
 
 def _load_pretrained(source: str, config: TargetConfig, dtype: torch.dtype) -> tuple[Any, Any]:
     options = {"revision": config.revision, "trust_remote_code": config.trust_remote_code}
-    try:
-        model = transformers.AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **options)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"target.path={config.path!r} cannot be loaded: {error}") from error
+    model, found = transformers.AutoModelForCausalLM.from_pretrained(
+        source, dtype=dtype, output_loading_info=True, **options
+    )
+    # transformers only warns of these and fills them with random values.
+    if found["missing_keys"]:
+        raise ConfigError(
+            f"target.path={config.path!r} lacks tensors of {type(model).__name__}: "
+            f"{', '.join(sorted(found['missing_keys'])[:8])}"
+        )
     has_tokenizer = not Path(source).is_dir() or any(
         (Path(source) / name).exists()
         for name in ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")

@@ -103,7 +103,8 @@ class Checkpoints:
 
     def complete(self) -> list[Path]:
         """Finished checkpoints, oldest first."""
-        return [path for path in sorted(self.folder.glob("step-*")) if is_complete(path)]
+        found = [path for path in self.folder.glob("step-*") if is_complete(path)]
+        return sorted(found, key=lambda path: int(path.name.removeprefix("step-")))
 
     def remove_unfinished(self) -> list[str]:
         """Remove what an interrupted save left; returns the names."""

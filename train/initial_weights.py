@@ -35,8 +35,8 @@ def warm_start(drafter: Eagle3Drafter, target: Target) -> None:
     """Copy the target's head rows of the draft vocabulary and its final norm, in place.
 
     The head knows how tokens relate, rare ones included, which a small dataset cannot teach.
-    Copying the target's last block as well was measured and did not help: that block refines a
-    prediction of the next token, while the drafter must predict the one after.
+    The target's blocks are not copied: they refine a prediction of the next token, while the
+    drafter must predict the one after.
     """
     if drafter.settings.hidden_size != target.hidden_size:
         raise ConfigError(

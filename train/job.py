@@ -11,12 +11,11 @@ from accelerate import Accelerator
 from draftsmith.capture.dataset import CapturedDataset
 from draftsmith.configs.base import ConfigError
 from draftsmith.configs.support import refuse_untrained
-from draftsmith.configs.target import TargetConfig
 from draftsmith.configs.train import Eagle3Config, Eagle3ObjectiveConfig, TrainConfig
 from draftsmith.infer.drafters.checkpoint import save_drafter
 from draftsmith.infer.drafters.eagle3 import Eagle3Drafter
 from draftsmith.infer.precision import faster_dtype
-from draftsmith.infer.target import Target, load_target
+from draftsmith.infer.target import Target, load_target, pick_device
 from draftsmith.train.batches import Batches
 from draftsmith.train.checkpoint import Checkpoints
 from draftsmith.train.drafter import build_drafter
@@ -33,10 +32,12 @@ def run(config: TrainConfig) -> None:
     assert isinstance(config.drafter, Eagle3Config)
     output = Output(config.output)
     output.check(config)
+    split, layer_ids = open_data(config)
+    data = describe_data(split)
     if output.finished:
+        output.check_data(data)
         say(f"{config.output}: this training is done; its drafter is there")
         return
-    split, layer_ids = open_data(config)
     accelerator = start_accelerator(config, output)
     with output.held(accelerator.is_main_process):
         torch.manual_seed(config.seed)
@@ -61,11 +62,11 @@ def train(
 ) -> None:
     """Everything is checked: fit `drafter` and write it to the output."""
     assert isinstance(config.objective, Eagle3ObjectiveConfig)
-    keys = hashlib.sha256("\n".join(split.train.dataset.keys).encode()).hexdigest()
+    data = describe_data(split)
     checkpoints = Checkpoints(
         output.checkpoints,
         keep=config.checkpoint.keep,
-        run=run_settings(config) | {"samples (hash of their keys)": keys},
+        run=run_settings(config) | {"data": data, "mixed_precision": accelerator.mixed_precision},
     )
     batches = Batches(
         split.train,
@@ -104,6 +105,7 @@ def train(
         if accelerator.is_main_process:
             training = {
                 "settings": run_settings(config),
+                "data": data,
                 "steps": state.step,
                 "epochs": state.position.epoch,
                 "seconds": round(state.elapsed, 1),
@@ -134,6 +136,20 @@ def open_data(config: TrainConfig) -> tuple[Split, list[int]]:
     return split.of(CapturedDataset(config.data)), layer_ids
 
 
+def describe_data(split: Split) -> dict[str, Any]:
+    """What the dataset holds, whatever its path: a run is only continued on the same."""
+    dataset = split.train.dataset
+    keys = hashlib.sha256("\n".join(dataset.keys).encode()).hexdigest()
+    manifest = dataset.manifest
+    return {
+        "samples": keys,
+        "target": manifest.target.fingerprint,
+        "layer_ids": manifest.layer_ids,
+        "codec": manifest.codec,
+        "dtype": manifest.dtype,
+    }
+
+
 def open_target(config: TrainConfig, split: Split, device: torch.device) -> Target:
     """Load the target. Raises ConfigError unless the dataset was captured from its weights."""
     made_from = split.train.dataset.manifest.target
@@ -149,7 +165,9 @@ def open_target(config: TrainConfig, split: Split, device: torch.device) -> Targ
 
 def start_accelerator(config: TrainConfig, output: Output) -> Accelerator:
     """One process, or this one of those that `accelerate launch` started."""
-    device = pick_device(config.target)
+    device = pick_device(config.target.device)
+    if device.index is not None:
+        torch.cuda.set_device(device)
     precision: str = config.mixed_precision
     if precision == "auto":
         dtype, line = faster_dtype(device)
@@ -164,15 +182,6 @@ def start_accelerator(config: TrainConfig, output: Output) -> Accelerator:
         log_with=None if tracker == "none" else tracker,
         project_dir=str(output.tracking),
     )
-
-
-def pick_device(config: TargetConfig) -> torch.device:
-    if config.device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    device = torch.device(config.device)
-    if device.index is not None and device.type == "cuda":
-        torch.cuda.set_device(device)
-    return device
 
 
 def start_tracker(accelerator: Accelerator, config: TrainConfig, output: Output) -> None:

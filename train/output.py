@@ -1,5 +1,6 @@
 """The folder a training writes into: what belongs there, and what is refused."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -51,6 +52,12 @@ class Output:
         # A run that saved nothing has nothing to lose, so its settings may still be corrected.
         if self.finished or any(self.checkpoints.glob("step-*")):
             check_same_run(self.config, run_settings(earlier), run_settings(config))
+
+    def check_data(self, data: dict[str, Any]) -> None:
+        """Raise ConfigError unless the finished drafter there was trained on `data`."""
+        config = json.loads(self.drafter_config.read_text())
+        earlier = config.get("draftsmith", {}).get("training", {}).get("data", {})
+        check_same_run(self.drafter_config, {"data": earlier}, {"data": data})
 
     def claim(self, config: TrainConfig) -> None:
         """Write down what is run here, before anything else is written."""

@@ -48,15 +48,22 @@ class Figures:
         counts = self.sums[0].clamp(min=1)
         cross_entropy, accept_rate, top1_match, accepted = self.sums[1:]
         survival = accepted / counts
+        # Positions that no anchor was unrolled to have no figure, and then there is no length.
+        seen = [bool(count) for count in self.sums[0]]
+
+        def known(values: Tensor) -> list[float | None]:
+            pairs = zip(values.tolist(), seen, strict=True)
+            return [value if there else None for value, there in pairs]
+
         return {
             "loss": self.loss / self.num_steps,
-            "acceptance_length": 1 + float(survival.sum()),
+            "acceptance_length": 1 + float(survival.sum()) if all(seen) else None,
             "top1_match": float(top1_match.sum() / counts.sum()),
             "accept_rate": float(accept_rate.sum() / counts.sum()),
-            "survival": survival.tolist(),
-            "cross_entropy_by_position": (cross_entropy / counts).tolist(),
-            "top1_match_by_position": (top1_match / counts).tolist(),
-            "accept_rate_by_position": (accept_rate / counts).tolist(),
+            "survival": known(survival),
+            "cross_entropy_by_position": known(cross_entropy / counts),
+            "top1_match_by_position": known(top1_match / counts),
+            "accept_rate_by_position": known(accept_rate / counts),
             "counts": [int(count) for count in self.sums[0]],
         }
 
@@ -155,14 +162,17 @@ class Progress:
         values = {f"{group}/{k}": v for k, v in means.items() if not isinstance(v, list)}
         for position, survival in enumerate(means["survival"]):
             values[f"{group}/survival_{position}"] = survival
+        values = {name: value for name, value in values.items() if value is not None}
         # Without a tracker this does nothing.
         self.accelerator.log(values, step=step)
 
 
 def describe(means: dict[str, Any]) -> str:
-    survival = " ".join(f"{share:.2f}" for share in means["survival"])
+    survival = " ".join("-" if share is None else f"{share:.2f}" for share in means["survival"])
+    length = means["acceptance_length"]
     return (
-        f"loss {means['loss']:.3f}  length {means['acceptance_length']:.2f} [{survival}]  "
+        f"loss {means['loss']:.3f}  length {'-' if length is None else f'{length:.2f}'} "
+        f"[{survival}]  "
         f"top-1 {means['top1_match']:.2f}  accept {means['accept_rate']:.2f}"
     )
 

@@ -69,7 +69,7 @@ def load_drafter(folder: str | Path, target: Target) -> Eagle3Drafter:
             f"accepted: {CONVENTIONS!r}"
         )
     _check_target(folder, section, config, target)
-    drafter = Eagle3Drafter(_read_settings(folder, config))
+    drafter = _build(folder / "config.json", config)
     _load_weights(drafter, folder / "model.safetensors")
     return drafter.to(device=target.device, dtype=target.dtype).eval()
 
@@ -131,7 +131,8 @@ def _read_json(path: Path) -> dict[str, Any]:
 def _check_target(
     folder: Path, section: dict[str, Any], config: dict[str, Any], target: Target
 ) -> None:
-    made_for = section.get("target", {})
+    made_for = section.get("target")
+    made_for = made_for if isinstance(made_for, dict) else {}
     if made_for.get("fingerprint") != target.fingerprint:
         raise ConfigError(
             f"{folder} was trained for target {made_for.get('path')!r} "
@@ -145,7 +146,8 @@ def _check_target(
         )
 
 
-def _read_settings(folder: Path, config: dict[str, Any]) -> Eagle3Settings:
+def _build(path: Path, config: dict[str, Any]) -> Eagle3Drafter:
+    """The module that the config describes, with no weights of its own yet."""
     plain = (
         "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads",
         "head_dim", "vocab_size", "draft_vocab_size", "target_hidden_size", "rope_parameters",
@@ -153,9 +155,14 @@ def _read_settings(folder: Path, config: dict[str, Any]) -> Eagle3Settings:
     )  # fmt: skip
     try:
         layer_ids = tuple(config["eagle_config"]["eagle_aux_hidden_state_layer_ids"])
-        return Eagle3Settings(**{name: config[name] for name in plain}, target_layer_ids=layer_ids)
-    except KeyError as error:
-        raise ConfigError(f"{folder / 'config.json'} lacks {error.args[0]!r}") from None
+        values = {name: config[name] for name in plain}
+    except (KeyError, TypeError) as error:
+        raise ConfigError(f"{path} lacks {error.args[0]!r}") from None
+    try:
+        return Eagle3Drafter(Eagle3Settings(**values, target_layer_ids=layer_ids))
+    # What the layers and the rotary tables make of values they do not know.
+    except (KeyError, TypeError, ValueError, RuntimeError, ArithmeticError) as error:
+        raise ConfigError(f"{path} describes no drafter that can be built: {error!r}") from error
 
 
 def _load_weights(drafter: Eagle3Drafter, path: Path) -> None:
@@ -173,6 +180,10 @@ def _load_weights(drafter: Eagle3Drafter, path: Path) -> None:
             raise ConfigError(
                 f"{path}: {name} has shape {list(tensor.shape)}; "
                 f"expected {list(expected[name].shape)}"
+            )
+        if tensor.is_floating_point() != expected[name].is_floating_point():
+            raise ConfigError(
+                f"{path}: {name} has dtype {tensor.dtype}; expected {expected[name].dtype}"
             )
     drafter.load_state_dict(tensors)
     if drafter.d2t is not None:

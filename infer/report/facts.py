@@ -40,7 +40,10 @@ def environment(report: Report) -> list[tuple[str, str]]:
     split = f", split {prompts.split}" if prompts.split else ""
     memory = "unknown" if machine.memory_gib is None else f"{machine.memory_gib:.1f} GiB"
     return [
-        ("Prompt set", f"{prompts.path}{split} ({numerals.write_count(prompts.num_prompts)})"),
+        (
+            "Prompt set",
+            f"{prompts.name or prompts.path}{split} ({numerals.write_count(prompts.num_prompts)})",
+        ),
         ("Device", machine.device),
         ("Processor", machine.cpu),
         ("Cores, threads", f"{machine.num_cores}, {machine.num_threads}"),

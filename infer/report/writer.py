@@ -24,8 +24,9 @@ def write_report(report: Report, directory: str | Path) -> list[Path]:
         "report.md": render_markdown(report),
         "report.html": render_html(report),
     }
-    for name, text in texts.items():
-        _replace(directory / name, text)
+    # report.json comes last, because its presence says that the report is whole.
+    for name in reversed(texts):
+        _replace(directory / name, texts[name])
     return [directory / name for name in texts]
 
 

@@ -128,3 +128,24 @@ def _anchors(batch, *rows):
 
     chosen = torch.tensor([rows])
     return _Anchors(chosen, torch.ones(1, len(rows), NUM_DRAFT, dtype=torch.bool))
+
+
+@pytest.mark.parametrize(
+    ("ramp_share", "expected"),
+    [(0.0, [4, 4, 4, 4, 4]), (0.75, [1, 2, 3, 4, 4])],
+)
+def test_unrolled_steps_grow_with_the_budget(target, ramp_share, expected):
+    text = [[(3 + j) % 97 for j in range(20)]]
+    batch = make_batch(target, text, 4)
+    drafter, _ = train(target, batch, 0)
+    objective = Eagle3Objective(
+        drafter, target, Eagle3ObjectiveConfig(num_steps=NUM_DRAFT, ramp_share=ramp_share)
+    )
+    whole = [15, 14, 13, 12]
+    for progress, steps in zip((0.0, 0.25, 0.5, 0.75, 1.0), expected, strict=True):
+        objective.follow(progress)
+        counts = objective.count(batch).tolist()
+        assert counts == whole[:steps] + [0] * (4 - steps)
+        output = objective(batch, objective.count(batch))
+        assert output.counts.tolist() == counts
+        assert (output.cross_entropy > 0).tolist() == [count > 0 for count in counts]

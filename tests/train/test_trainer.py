@@ -113,7 +113,7 @@ def test_resuming_equals_the_straight_run(
             "batch": {"tokens": 40, "accumulation": 2},
             "checkpoint": {"every_steps": 3, "keep": 2},
             "heldout_fraction": 0.15,
-            "drafter": {"draft_vocab_size": 50},
+            "drafter": {"type": "eagle3", "draft_vocab_size": 50},
         }
         return toy_config(target.path, data, tmp_path / name, **(values | changes))
 

@@ -58,7 +58,7 @@ class Eagle3Objective:
     ) -> None:
         self.drafter = drafter
         self.num_steps = config.num_steps
-        self._single_step_share = config.single_step_share
+        self._ramp_share = config.ramp_share
         self._active_steps = config.num_steps
         self.step_weights = [config.step_decay**k for k in range(config.num_steps)]
         self._embed = target.embed_tokens
@@ -66,12 +66,14 @@ class Eagle3Objective:
         self._head = target.head_weight
         self._draft_to_target = drafter.draft_to_target
         self._teacher_rows = self._head[self._draft_to_target]
-        # The teacher never changes, so its pass over the full vocabulary is made once a sample.
+        # The teacher never changes, so its pass over the full vocabulary is made once a sample:
+        # 12 bytes a supervised token buy the largest product of the forward in later epochs.
         self._statistics: dict[str, TeacherStatistics] = {}
 
     def follow(self, progress: float) -> None:
         """Set how many steps are unrolled when `progress` (0 to 1) of the budget is used."""
-        self._active_steps = self.num_steps if progress >= self._single_step_share else 1
+        grown = 1.0 if progress >= self._ramp_share else progress / self._ramp_share
+        self._active_steps = 1 + int(grown * (self.num_steps - 1))
 
     def count(self, batch: Batch) -> Tensor:
         """[K] int64: supervised anchors of each unrolled step, known without a forward."""

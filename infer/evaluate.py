@@ -196,10 +196,7 @@ def _assemble(
         parity=parity,
         by_category={name: _category(counts) for name, counts in sorted(by_category.items())},
         prompts=PromptSet(
-            name=config.prompts.name,
-            path=config.prompts.path,
-            split=config.prompts.split,
-            num_prompts=len(prompts),
+            path=config.prompts.path, split=config.prompts.split, num_prompts=len(prompts)
         ),
         settings=settings,
         versions=collect_versions(),

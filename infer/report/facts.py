@@ -42,7 +42,7 @@ def environment(report: Report) -> list[tuple[str, str]]:
     return [
         (
             "Prompt set",
-            f"{prompts.name or prompts.path}{split} ({numerals.write_count(prompts.num_prompts)})",
+            f"{prompts.path}{split} ({numerals.write_count(prompts.num_prompts)})",
         ),
         ("Device", machine.device),
         ("Processor", machine.cpu),

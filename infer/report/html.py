@@ -49,9 +49,8 @@ def render_html(report: Report) -> str:
 def _header(report: Report, title: str) -> str:
     summary = report.summary
     split = f" ({report.prompts.split})" if report.prompts.split else ""
-    source = report.prompts.name or report.prompts.path
     facts = [
-        f"{numerals.write_count(summary.num_prompts)} prompts from {source}{split}",
+        f"{numerals.write_count(summary.num_prompts)} prompts from {report.prompts.path}{split}",
         f"up to {summary.max_draft_len} drafted tokens a round",
         f"{summary.dtype} on {report.machine.device}",
     ]

@@ -166,8 +166,6 @@ class CategoryFigures(Config):
 class PromptSet(Config):
     """Where the prompts came from."""
 
-    name: str | None = None
-    """What to call the set; null: its path."""
     path: str
     split: str | None = None
     num_prompts: NonNegativeInt

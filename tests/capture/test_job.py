@@ -196,9 +196,9 @@ def test_what_cannot_start_leaves_no_folder(target_path, tmp_path):
         chosen = {"output_directory": str(output), "eagle3_layers_to_capture": {8}}
         run(make_config(target_path, rows, output, speculative_config=chosen))
     unanswered = write_rows(tmp_path / "u.jsonl", [{"messages": [user(q)]} for q in QUESTIONS])
-    with pytest.raises(ConfigError, match="leaves no sample.*'no_assistant_turn': 8"):
+    with pytest.raises(ConfigError, match=r"leaves no sample.*'no_assistant_turn': 8"):
         run(make_config(target_path, unanswered, output))
-    with pytest.raises(ConfigError, match="leaves no sample.*'longer_than_target': 1"):
+    with pytest.raises(ConfigError, match=r"leaves no sample.*'longer_than_target': 1"):
         long = write_rows(tmp_path / "long.jsonl", [conversation("q", "word " * 80)])
         run(make_config(target_path, long, output))
     assert not output.exists()

@@ -131,7 +131,7 @@ def test_without_a_template_one_text_is_taken_as_it_stands(folder, tmp_path):
 def test_what_a_template_refuses_is_named(folder):
     target = load(folder, chat.INSTRUCT)
     twice = tuple({"role": "user", "content": text} for text in "ab")
-    with pytest.raises(ConfigError, match="prompt 'q9': the chat template.*roles must alternate"):
+    with pytest.raises(ConfigError, match=r"prompt 'q9': the chat template.*roles must alternate"):
         encode_prompt(Prompt("q9", twice, None), target)
     target.tokenizer = None
     with pytest.raises(ConfigError, match="has no tokenizer; accepted: prompts with `input_ids`"):

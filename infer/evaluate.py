@@ -137,7 +137,9 @@ def _measure_speed(config: EvalConfig, target: Target, requests: list[Request]) 
                     speculative_tokens=tokens["speculative"],
                 )
             )
-    return Speed.from_repeats(repeats)
+    return Speed.from_repeats(
+        repeats, num_prompts=len(requests), batch_size=config.speed.batch_size
+    )
 
 
 def _compare(config: EvalConfig, prompts: list[Prompt]) -> Parity | None:

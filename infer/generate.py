@@ -9,6 +9,7 @@ from pathlib import Path
 from draftsmith.configs.base import ConfigError
 from draftsmith.configs.decoding import EagleDecodingConfig
 from draftsmith.configs.infer import GenerateConfig, SamplingConfig
+from draftsmith.configs.loading import write_config
 from draftsmith.infer.drafters.checkpoint import load_drafter
 from draftsmith.infer.drafters.eagle3 import Eagle3Drafter
 from draftsmith.infer.engine import Engine
@@ -86,6 +87,7 @@ def run(config: GenerateConfig) -> None:
             line = _describe(result, target, config.trace)
             file.write(json.dumps(line, ensure_ascii=False) + "\n")
     os.replace(partial, output)
+    write_config(config, output.with_name(output.name + ".config.yaml"))
     failed = [result for result in results if result.error is not None]
     print(f"{len(results) - len(failed)} answers in {output}", file=sys.stderr)
     if failed:

@@ -46,6 +46,17 @@ class Target:
                     f"target.path={self.path!r}: {type(self.decoder).__name__} has no `{name}`; "
                     "accepted: decoders with `layers`, `norm` and `embed_tokens`"
                 )
+        # `logits` is the head and a softcap; families that do more would be decoded wrongly.
+        scales = {
+            name: value
+            for name in ("logits_scaling", "logit_scale")
+            if (value := getattr(self.config, name, None)) not in (None, 1, 1.0)
+        }
+        if scales or self.model.get_output_embeddings().bias is not None:
+            raise ConfigError(
+                f"target.path={self.path!r}: {type(self.model).__name__} scales its logits or has "
+                f"a head bias ({scales or 'lm_head.bias'}); accepted: a plain head"
+            )
 
     @property
     def layers(self) -> nn.ModuleList:

@@ -25,9 +25,6 @@ class SampleSet:
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def keys(self) -> list[str]:
-        return [self.dataset.keys[number] for number in self.numbers]
-
     def tokens(self, place: int) -> tuple[Tensor, Tensor]:
         """`input_ids` int32 [T] and `loss_mask` bool [T] of the sample at `place`."""
         sample, length = self.dataset[self.numbers[place]], self.lengths[place]

@@ -1,7 +1,7 @@
 """What a report states, as text in reading order: worded once for every form it is shown in."""
 
 from draftsmith.infer.report import numerals
-from draftsmith.infer.report.schema import Report
+from draftsmith.infer.report.schema import Report, Speed
 
 
 def report_title(report: Report) -> str:
@@ -92,6 +92,11 @@ def category_rows(report: Report) -> list[tuple[str, ...]]:
 
 
 SPEED_COLUMNS = ("Repeat", "Ran first", "Plain", "Speculative", "Speed-up")
+
+
+def speed_setting(speed: Speed) -> str:
+    """What was timed, in words."""
+    return f"{speed.num_prompts} prompts, {speed.batch_size} at a time"
 
 
 def speed_rows(report: Report) -> list[tuple[str, ...]]:

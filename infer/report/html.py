@@ -15,6 +15,7 @@ from draftsmith.infer.report.facts import (
     position_rows,
     report_title,
     speed_rows,
+    speed_setting,
 )
 from draftsmith.infer.report.figure import draw_histogram, draw_positions
 from draftsmith.infer.report.schema import Report
@@ -138,9 +139,10 @@ def _categories(report: Report) -> str:
 
 def _speed(report: Report) -> str:
     rows = speed_rows(report)
-    if not rows:
+    if not rows or report.speed is None:
         return ""
-    note = '<p class="quiet">Tokens per second of wall clock.</p>'
+    how = f"Tokens per second of wall clock, {speed_setting(report.speed)}."
+    note = f'<p class="quiet">{escape(how)}</p>'
     return _section("Speed", note + _table(SPEED_COLUMNS, rows, "Speed by repeat", num_left=2))
 
 

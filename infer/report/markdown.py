@@ -14,6 +14,7 @@ from draftsmith.infer.report.facts import (
     position_rows,
     report_title,
     speed_rows,
+    speed_setting,
 )
 from draftsmith.infer.report.schema import Report
 
@@ -49,7 +50,10 @@ def _categories(report: Report) -> str:
 
 def _speed(report: Report) -> str:
     rows = speed_rows(report)
-    return f"## Speed (tokens per second)\n\n{_table(SPEED_COLUMNS, rows, 2)}" if rows else ""
+    if not rows or report.speed is None:
+        return ""
+    how = f"Tokens per second of wall clock, {speed_setting(report.speed)}."
+    return f"## Speed\n\n{how}\n\n{_table(SPEED_COLUMNS, rows, 2)}"
 
 
 def _environment(report: Report) -> str:

@@ -104,6 +104,10 @@ class SpeedRepeat(Config):
 class Speed(Config):
     """Wall-clock comparison with the same engine without a drafter."""
 
+    num_prompts: NonNegativeInt
+    """Prompts timed, which may be fewer than acceptance was measured on."""
+    batch_size: NonNegativeInt
+    """Requests decoded at a time while timing."""
     repeats: tuple[SpeedRepeat, ...]
     ratios: tuple[Figure, ...]
     """Speed-up of each repeat."""
@@ -111,11 +115,15 @@ class Speed(Config):
     tokens_per_second: TokensPerSecond
 
     @classmethod
-    def from_repeats(cls, repeats: Sequence[SpeedRepeat]) -> Self:
+    def from_repeats(
+        cls, repeats: Sequence[SpeedRepeat], *, num_prompts: int, batch_size: int
+    ) -> Self:
         """Work out ratios and medians; each is null when there is nothing to take it over."""
         ratios = [repeat.ratio for repeat in repeats]
         known = [ratio for ratio in ratios if ratio is not None]
         return cls(
+            num_prompts=num_prompts,
+            batch_size=batch_size,
             repeats=tuple(repeats),
             ratios=tuple(ratios),
             median_ratio=statistics.median(known) if known else None,

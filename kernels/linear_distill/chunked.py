@@ -26,8 +26,9 @@ def measure_teacher(
     for start in range(0, hidden.shape[0], chunk_rows):
         chunk = slice(start, start + chunk_rows)
         logits = _head(hidden[chunk], weight, softcap)
-        logsumexp[chunk] = logits.logsumexp(-1)
-        top1[chunk] = logits.argmax(-1)
+        # In place and with the maximum shared: three sweeps over [rows, V], no second buffer.
+        highest, top1[chunk] = logits.max(-1)
+        logsumexp[chunk] = logits.sub_(highest[:, None]).exp_().sum(-1).log_().add_(highest)
     return logsumexp, top1
 
 

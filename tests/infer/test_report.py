@@ -71,7 +71,9 @@ def make_report(counts=None, **changes):
                 speculative_seconds=5.0,
                 speculative_tokens=100,
             ),
-        ]
+        ],
+        num_prompts=3,
+        batch_size=1,
     )
     parity = reports.Parity(num_prompts=4, num_equal=4, dtype="float32")
     fields = {
@@ -116,7 +118,11 @@ def make_empty_report():
         num_prompts=0,
     )
     return make_report(
-        counts, summary=summary, speed=reports.Speed.from_repeats([]), parity=None, by_category={}
+        counts,
+        summary=summary,
+        speed=reports.Speed.from_repeats([], num_prompts=0, batch_size=1),
+        parity=None,
+        by_category={},
     )
 
 

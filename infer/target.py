@@ -221,9 +221,11 @@ def _require_hub_id(path: str) -> None:
 
 def _load_pretrained(source: str, config: TargetConfig, dtype: torch.dtype) -> tuple[Any, Any]:
     options = {"revision": config.revision, "trust_remote_code": config.trust_remote_code}
-    model, found = transformers.AutoModelForCausalLM.from_pretrained(
+    # With loading info the call returns a pair, which its type does not say.
+    loaded: Any = transformers.AutoModelForCausalLM.from_pretrained(
         source, dtype=dtype, output_loading_info=True, **options
     )
+    model, found = loaded
     # transformers only warns of these and fills them with random values.
     if found["missing_keys"]:
         raise ConfigError(

@@ -69,7 +69,7 @@ def test_the_held_out_part_is_the_same_in_every_run(tmp_path: Path) -> None:
     small, large = (split_samples(dataset, fraction, 64) for fraction in (0.1, 0.3))
     assert 0 < len(small.heldout) < len(large.heldout)
     assert set(small.heldout.numbers) < set(large.heldout.numbers)
-    assert not set(large.heldout.keys()) & set(large.train.keys())
+    assert not set(large.heldout.numbers) & set(large.train.numbers)
 
 
 def collect(samples: SampleSet, position: Position, num_steps: int, **options) -> list:

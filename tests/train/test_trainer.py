@@ -259,7 +259,8 @@ def test_minutes_end_the_run_and_its_schedule(
     run(toy_config(target.path, data, tmp_path / "out", budget={"max_minutes": 0.05}))
     assert "done after" in capsys.readouterr().err
     log = read_log(tmp_path / "out")
-    assert 1.0 < sum(line["seconds"] for line in log) < 4.0
+    # Three seconds, and the step that was at work when they ended.
+    assert 1.0 < sum(line["seconds"] for line in log[:-1]) < 3.5
     assert log[-1]["lr"] < 0.3 * max(line["lr"] for line in log)
 
 

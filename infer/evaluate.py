@@ -15,6 +15,7 @@ from draftsmith.configs.base import ConfigError
 from draftsmith.configs.infer import EvalConfig
 from draftsmith.configs.loading import write_config
 from draftsmith.infer.drafters.checkpoint import load_drafter
+from draftsmith.infer.drafters.eagle3 import Eagle3Drafter
 from draftsmith.infer.engine import Engine
 from draftsmith.infer.generate import make_engine, make_requests
 from draftsmith.infer.metrics import AcceptanceCounts, bootstrap_interval
@@ -70,13 +71,14 @@ def run(config: EvalConfig) -> None:
         limit=config.prompts.limit,
     )
     target = load_target(config.target)
-    speculative, plain = _engines(config, target, config.batch_size)
+    drafter = load_drafter(config.drafter, target)
     requests = make_requests(prompts, target, config.sampling)
+    speculative, _ = _engines(config, target, drafter, config.batch_size)
     results = _decode("accept", speculative, requests)
-    speed = _measure_speed(config, target, requests[: config.speed.num_prompts])
+    speed = _measure_speed(config, target, drafter, requests[: config.speed.num_prompts])
     dtype = str(target.dtype).removeprefix("torch.")
     device = str(target.device)
-    del target, speculative, plain
+    del target, drafter, speculative
     parity = _compare(config, prompts[: config.parity_prompts])
 
     report = _assemble(config, settings, prompts, results, speed, parity, dtype, device)
@@ -87,8 +89,10 @@ def run(config: EvalConfig) -> None:
     _print_headline(report)
 
 
-def _engines(config: EvalConfig, target: Target, batch_size: int) -> tuple[Engine, Engine]:
-    drafter = load_drafter(config.drafter, target)
+def _engines(
+    config: EvalConfig, target: Target, drafter: Eagle3Drafter, batch_size: int
+) -> tuple[Engine, Engine]:
+    """The same engine with the drafter and without."""
     speculative = make_engine(target, drafter, config.max_draft_len, batch_size, config.drafter)
     return speculative, make_engine(target, None, 0, batch_size, None)
 
@@ -109,9 +113,11 @@ def _decode(name: str, engine: Engine, requests: Sequence[Request]) -> list[Resu
     return results
 
 
-def _measure_speed(config: EvalConfig, target: Target, requests: list[Request]) -> Speed:
+def _measure_speed(
+    config: EvalConfig, target: Target, drafter: Eagle3Drafter, requests: list[Request]
+) -> Speed:
     """Both modes over the same prompts, alternating which goes first, so that drift cancels."""
-    speculative, plain = _engines(config, target, config.speed.batch_size)
+    speculative, plain = _engines(config, target, drafter, config.speed.batch_size)
     for engine in (plain, speculative):
         engine.generate(requests[:1])
     repeats = []
@@ -150,7 +156,7 @@ def _compare(config: EvalConfig, prompts: list[Prompt]) -> Parity | None:
     # Greedy whatever the sampling: two runs that draw at random differ however right both are.
     greedy = config.sampling.model_copy(update={"temperature": 0.0})
     requests = make_requests(prompts, target, greedy)
-    engines = _engines(config, target, config.batch_size)
+    engines = _engines(config, target, load_drafter(config.drafter, target), config.batch_size)
     with_drafter, without = (_decode("compare", engine, requests) for engine in engines)
     pairs = zip(with_drafter, without, strict=True)
     equal = sum(ours.output_ids == plain.output_ids for ours, plain in pairs)
